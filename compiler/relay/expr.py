@@ -186,9 +186,20 @@ class Let(metaclass=Node):
         value = infer_type_if_possible(as_expr(value))
         if variable.ty.is_missing():
             _typed_as(variable, value)
-        body = infer_type_if_possible(as_expr(body))
-        block = relax.BindingBlock([relax.VarBinding(variable, value)])
-        return _typed_as(relax.SeqExpr([block], body, span), body)
+        inner, body = body, infer_type_if_possible(as_expr(body))
+        blocks = [relax.BindingBlock([relax.VarBinding(variable, value)], _LET)]
+        if is_written_let(inner) and not isinstance(body, relax.SeqExpr):
+            blocks += inner.blocks  # substituted in `body`; for analyses of variables
+        return _typed_as(relax.SeqExpr(blocks, body, span), body)
+
+
+_LET = Span(SourceName("relay.Let"), 0, 0, 0, 0)
+
+
+def is_written_let(expr: Any) -> bool:
+    """Whether an expression was made by `relay.Let`, unlike the bindings of a function's body."""
+    blocks = expr.blocks if isinstance(expr, relax.SeqExpr) else []
+    return bool(blocks) and blocks[0].span is not None and blocks[0].span.same_as(_LET)
 
 
 class If(metaclass=Node):

@@ -13,12 +13,12 @@ from tvm_ffi.dataclasses import field, py_class
 from ..errors import RelayError, RelayTypeError, UntypedVariableError
 from .adt import EXPRESSIONS, Match
 from .call import Call
-from .expr import Node, as_expr, const
+from .expr import Node, as_expr, const, is_written_let
 from .nested_expressions import dict_attrs, handle, local_function, nested, rewrite
 from .relay_to_relax import function_of
 from .ty import PolymorphicType, mentions_data
 from .type_infer import infer_type, infer_type_if_possible, set_type, type_of
-from .variables import free_vars, nodes, post_order_visit
+from .variables import free_vars, global_vars, nodes
 
 
 @py_class("baton.relay.OpenFunction")
@@ -34,6 +34,7 @@ class OpenFunction(tvm.ir.BaseFunc):
     body: tvm.ir.Expr
     ret_type: Any
     type_params: Any = field(structural_eq="def")
+    written: Any = field(structural_eq="ignore", default=None)  # the body with lets, for analyses
 
     def __init__(
         self,
@@ -131,7 +132,9 @@ class Function(metaclass=Node):
                 _declare_itself(params, value, returned)
                 value = infer_type_if_possible(value)
         if is_open or any(each.ty.is_missing() for each in (*params, value)):
-            return OpenFunction(params, value, attrs, ret_type, type_params or ())
+            made = OpenFunction(params, value, attrs, ret_type, type_params or ())
+            made.written = body if is_written_let(body) else None
+            return made
         made = function_of(params, value, attrs)
         if ret_type is not None and _differ(ret_type, made.ret_ty):
             raise RelayTypeError(
@@ -165,10 +168,7 @@ def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any
     """Type recursive calls: only the function itself can be an untyped global in its body."""
     if any(var.ty.is_missing() for var in params):
         return
-    found: list[relax.Expr] = []
-    post_order_visit(body, found.append)
-    names = [each for each in found if isinstance(each, tvm.ir.GlobalVar)]
-    called = {handle(name): name for name in names if name.ty.is_missing()}
+    called = {handle(name): name for name in global_vars(body) if name.ty.is_missing()}
     if len(called) == 1:
         (itself,) = called.values()
         set_type(itself, relax.FuncType([var.ty for var in params], ret_type))

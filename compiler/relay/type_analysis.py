@@ -14,7 +14,7 @@ from . import adt
 from .function import OpenFunction
 from .nested_expressions import operands
 from .ty import TypeKind
-from .variables import nodes, post_order_visit
+from .variables import in_order, nodes
 
 
 def check_kind(ty: Any, mod: tvm.IRModule | None = None) -> int:
@@ -75,14 +75,11 @@ def all_type_vars(expr: Any, mod: Any = None) -> list[adt.TypeVar]:
     if isinstance(expr, tvm.ir.Type):
         return _each_once(_type_vars(expr))
     found: list[adt.TypeVar] = []
-
-    def visit(node: Any) -> None:
+    for node in in_order(expr, lets=True):
         found.extend(_type_vars(node.ty))
         if isinstance(node, OpenFunction):
             found.extend(node.type_params)
             found.extend(_type_vars(node.ret_type) if node.ret_type is not None else ())
-
-    post_order_visit(expr, visit)
     return _each_once(found)
 
 

@@ -74,6 +74,26 @@ def test_variables_come_in_the_order_in_which_they_are_bound(lists):
     assert analysis.free_vars(function) == []
 
 
+def test_variables_of_lets_are_found_where_the_let_is_unused_or_an_alias():
+    a, b, c = (relay.TypeVar(name) for name in "abc")
+    x, y, z = (relay.Var(name, ty) for name, ty in zip("xyz", (a, b, c)))
+    alias = relay.Let(x, y, x)
+    assert analysis.all_type_vars(alias) == analysis.free_type_vars(alias) == [a, b]
+    assert analysis.bound_vars(alias) == [x] and analysis.free_vars(alias) == [y]
+    chain = relay.Let(y, x, relay.Let(relay.Var("unused"), y, z))
+    assert [str(var.name) for var in analysis.all_vars(chain)] == ["y", "x", "unused", "z"]
+    assert [str(var.name) for var in analysis.bound_vars(chain)] == ["y", "unused"]
+    function = relay.Function([x], relay.Let(y, x, z))
+    assert analysis.all_vars(function) == [*analysis.bound_vars(function), z] == [x, y, z]
+    assert analysis.all_type_vars(function) == [a, b, c]
+
+
+def test_values_that_a_relax_function_binds_are_no_lets():
+    x = relay.var("x", shape=(2,))
+    function = relay.Function([x], relay.nn.relu(relay.exp(x)))
+    assert analysis.bound_vars(function) == analysis.all_vars(function.body) == [x]
+
+
 def test_features_of_a_program(lists):
     found = analysis.detect_feature(lists)
     assert {analysis.Feature.fMatch, analysis.Feature.fConstructor} <= found
