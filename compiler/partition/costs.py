@@ -27,7 +27,7 @@ CALL_MICROSECONDS = 15.0
 
 # Microseconds of a call, and how many times an engine moves a tensor that enters or leaves it: for
 # its own layout, and because operators are not fused there. Zen 4, one thread, 2026-11-29: 21 calls
-# on 16 numbers; ten models with and without one kind of operator in the engine (18 pairs).
+# on 16 numbers; ten models with and without one kind of operator in the engine (19 pairs).
 _ENGINES = {"onednn": (7.0, 4), "onnxruntime": (18.0, 4), "openvino": (24.0, 6)}
 
 
