@@ -287,7 +287,7 @@ def diff_command(
     value: options.Input,
     random: options.Random = False,
     seed: options.Seed = 0,
-    bisect: Annotated[bool, flag("Also find the pass or region behind it.", "--bisect")] = False,
+    bisect: Annotated[bool, flag("Also find the responsible pass or region.", "--bisect")] = False,
     by: Annotated[str, option('What to compare: "values" or "time".', "NAME")] = "values",
     fuel: Annotated[
         int | None, option("Build with the first N optional passes only.", "N", min=0)

@@ -1,4 +1,4 @@
-"""`baton diff`: the first operator where two builds or engines part, and the pass behind it.
+"""`baton diff`: the first operator where two builds or engines part, and the pass that causes it.
 
 Outputs in the middle of a network change what is fused. So the search adds those of one cut at a
 time, and keeps the model's outputs: where they agree, the cut has removed the difference.
@@ -114,7 +114,7 @@ class Difference:
 
     `a`, `b`: "baton", "baton:OPTION=VALUE,..." with options of `baton compile`, or an engine.
     `inputs`: `.npy` files by name. `seed`: of random values for the others. `by`: "values" or
-    "time". `bisect`: also find the pass or the region behind the difference. `fuel`: how many of
+    "time". `bisect`: also find the pass or the region that causes it. `fuel`: how many of
     `fuels`, the optional passes and regions, builds have. `tolerance`: relative to a row's largest
     magnitude; integers are equal. `build`: shapes, extents and plugins.
 
@@ -239,7 +239,7 @@ class Difference:
         return dict(zip(names, self._known[key]))
 
     def _compare(self, tensors: Collection[str], fuel: int) -> list[str]:
-        """Those of the tensors that differ. Raises InputError: a side can't run."""
+        """Return the tensors that differ. Raises InputError: a side can't run."""
         one, two = (self._values(number, tensors, fuel) for number in (0, 1))
         found = []
         for name in tensors:

@@ -310,7 +310,7 @@ def _compact(shape: Sequence[int]) -> list[int]:
 
 
 class _Thread:
-    """What one thread runs: a stream, tensors by number, and their memory by the root's number."""
+    """State of one thread: a stream, tensors by number, and memory by the number of the root."""
 
     def __init__(self, subgraph: _Subgraph, engine: ctypes.c_void_p) -> None:
         self._of = subgraph

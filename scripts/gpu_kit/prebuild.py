@@ -45,7 +45,7 @@ DTYPES = ("float16", "tf32", "float32")
 HOST = {"kind": "llvm", "mcpu": "x86-64-v3"}
 """Any machine that holds a GPU has AVX2."""
 TOLERANCE = {"float32": 1e-4, "tf32": 2e-2, "float16": 3e-2}
-"""Of a model's results, relative to the greatest."""
+"""Error bound of a model's results, relative to the greatest."""
 
 
 def slug(name: str) -> str:
@@ -59,7 +59,7 @@ def target_of(arch: str) -> Target:
 
 
 def sources_digest() -> str:
-    """What changes when the sources of the compiler or of the cases do."""
+    """Hash of the sources of the compiler and of the cases."""
     found = hashlib.sha256()
     folders = ("compiler", "schedules", "scripts/gpu_kit", "tests/schedules/cuda")
     for path in sorted(each for name in folders for each in (ROOT / name).rglob("*.py")):
@@ -112,7 +112,7 @@ def numbered(inputs: dict[str, np.ndarray] | list[np.ndarray], outputs: list[np.
 
 
 def on_the_cpu(mod: tvm.IRModule, params: dict, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What a build for this machine's CPU computes."""
+    """Results of a build for this machine's CPU."""
     module = graph_executor.GraphModule(
         relay.build(mod, "llvm", params=params)["default"](tvm.cpu())
     )
@@ -359,7 +359,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=fill_weights.names())
     parser.add_argument("--small", action="store_true", help="models small enough to emulate")
     options = parser.parse_args()
-    # Kernels without compression of their own are smaller in the kit's archive.
+    # Uncompressed kernels are smaller in the kit's archive.
     os.environ["NVCC_APPEND_FLAGS"] = "-no-compress"
     folder = Folder(options.folder, sources_digest())
     listed = list(cases(folder, options.arch, options.models, options.small))

@@ -233,7 +233,7 @@ def test_cases_of_other_sources_are_built_again(tmp_path):
 
 
 def test_only_long_untouched_stretches_of_code_are_left_out():
-    """A library of a page of headers, 64 of code, and one behind them."""
+    """A library: a page of headers, 64 pages of code, and one more page."""
     header = bytearray(trim.PAGE)
     header[32:40] = (64).to_bytes(8, "little")  # program headers
     header[54:58] = bytes([56, 0, 2, 0])  # size and number of these

@@ -14,6 +14,7 @@ from compiler.models import fill_weights
 from compiler.partition import partition
 from compiler.runtime import cuda_files, cuda_runtime, graph_executor, nvidia
 from compiler.target.nvcc import device_code
+from scripts.gpu_kit.networks import library_layer
 from tests.schedules.cuda.families import FAMILIES
 from tests.test_models import NAMES, example_inputs
 
@@ -78,16 +79,7 @@ def test_a_model_gives_the_cpus_numbers_also_by_graphs(name):
 def test_layers_of_nvidias_libraries_give_batons_numbers(backend, dtype):
     if cuda_files.library(nvidia.FILES[backend]) is None:
         pytest.skip(f"{backend} is not here: pip install '{nvidia.PACKAGES[backend]}'")
-    rng = np.random.default_rng(0)
-    shape, weight = {"cublaslt": ((64, 96), (80, 96)), "cudnn": ((2, 16, 14, 14), (24, 16, 3, 3))}[
-        backend
-    ]
-    x = relay.var("x", shape=shape, dtype=dtype)
-    w, bias = (rng.uniform(-1, 1, s).astype(dtype) for s in (weight, weight[:1]))
-    layer = relay.nn.dense if backend == "cublaslt" else relay.nn.conv2d
-    y = relay.nn.relu(relay.nn.bias_add(layer(x, relay.const(w)), relay.const(bias)))
-    mod = tvm.IRModule.from_expr(relay.Function([x], y))
-    inputs = {"x": rng.uniform(-1, 1, shape).astype(dtype)}
+    mod, inputs = library_layer(backend, dtype)
     (wanted,) = run(relay.build(mod, "cuda"), tvm.cuda(0), inputs)
     (got,) = run(relay.build(partition(mod, backend), "cuda"), tvm.cuda(0), inputs, 3)
     limit = 1e-4 if dtype == "float32" else 2e-2

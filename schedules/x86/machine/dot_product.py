@@ -345,7 +345,7 @@ def in_steps(dot: Dot, ops: Any, packed: Any, config: ConfigEntity) -> Any:
 
 
 class DotSteps:
-    """What a rule for dot products does differently from the rule for floats that it extends."""
+    """Steps of a dot-product rule that differ from those of the float rule that it extends."""
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         return list(sch.get_loops(anchor))[:-1]

@@ -40,7 +40,7 @@ def arch() -> str:
 
 
 def listed(case: str) -> Result:
-    """What the kit's list says of a case, by name and dtype: "model_minilm float16"."""
+    """Entry of a case in the kit's list, by name and dtype: "model_minilm float16"."""
     for each in json.loads((FOLDER / "cases.json").read_text()):
         if case in (each["case"], f"{each['case']} {each.get('dtype')}"):
             return each
@@ -77,7 +77,7 @@ def family(case: str) -> Result:
 
 
 def compared(case: str, library: Any) -> Result:
-    """What a family's library computes, against the CPU's result."""
+    """Compare the results of a family's library with the CPU's."""
     said = listed(case)
     inputs, expected = values(case)
     gpu = device()

@@ -271,7 +271,7 @@ class _Worker:
 
 
 def machine() -> Result:
-    """What the machine is: GPU, driver, clocks, versions."""
+    """Describe the machine: GPU, driver, clocks, versions."""
     found: Result = {"python": platform.python_version(), "kernel": platform.release()}
     query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.limit,temperature.gpu"
     for key, command in {

@@ -48,5 +48,5 @@ def apply_part(part: Mapping[str, Any], values: np.ndarray, scale: np.ndarray | 
 
 
 def digest(values: np.ndarray) -> str:
-    """What tells whether a weight is the same on two machines."""
+    """Digest of a weight, to compare it between machines."""
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:16]
