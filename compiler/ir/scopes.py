@@ -47,7 +47,8 @@ def rebuilt(
 
 def with_blocks(function: relax.Function, blocks: Sequence[relax.BindingBlock]) -> relax.Function:
     """The function with other bindings for the same result."""
-    return rebuilt(function, relax.SeqExpr(list(blocks), function.body.body))
+    body = relax.SeqExpr(list(blocks), function.body.body, function.body.span)
+    return rebuilt(function, set_type(body, function.body.ty))
 
 
 def map_scopes(function: relax.Function, change: FunctionRewrite) -> relax.Function:
@@ -69,8 +70,7 @@ def map_scopes(function: relax.Function, change: FunctionRewrite) -> relax.Funct
         blocks.append(type(block)(bindings, block.span))
     if not changed:
         return made
-    body = set_type(relax.SeqExpr(blocks, made.body.body, made.body.span), made.body.ty)
-    return rebuilt(made, body)
+    return with_blocks(made, blocks)
 
 
 def _inner(value: Any, change: FunctionRewrite) -> Any:

@@ -21,6 +21,7 @@ from tvm import relax
 from ..ir.rewrite import expressions_in, relax_functions
 from ..lowering import bind
 from ..lowering.codegen.compile_kernels import with_modules
+from ..lowering.codegen.plan_devices import has_conditions
 from ..lowering.offloaded_functions import backends, inline_into_callers
 from ..runtime import forks
 from ..runtime.executor import GraphExecutor
@@ -28,7 +29,6 @@ from ..runtime.factory import FactoryModule
 from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import for_kernels
 from ..tvm_workarounds.empty_reductions import PIPELINE
-from ..tvm_workarounds.memory_planner import has_conditions
 from .adt_eval import evaluated
 from .byoc import as_subgraphs
 from .calling_convention import (

@@ -28,9 +28,9 @@ from ...errors import BuildError
 from ...ir.scopes import rebuilt
 from ...runtime.entry import GRAPH_ENTRY
 from ...runtime.foreign import RUN_ON_CUDA
-from ...tvm_workarounds.memory_planner import has_conditions
 from ..offloaded_functions import new_global_var
 from . import bulk_segments, static_allocation
+from .plan_devices import has_conditions
 from .workspaces import allocates
 
 NAME = "CUDAGraph"

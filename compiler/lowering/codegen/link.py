@@ -12,7 +12,6 @@ from tvm.target import Target
 
 from ...errors import BatonError, BuildError
 from ...target.nvcc import device_code
-from ...tvm_workarounds.memory_planner import can_plan_memory
 from ..cache.kernel_cache import user_cache
 from ..kernel_passes.custom_lower_passes import run_custom_lower_passes
 from ..kernel_passes.pipeline import PIPELINE
@@ -21,6 +20,7 @@ from .concat_in_place import ConcatInPlace
 from .elide_argument_checks import MarkInternalTensors
 from .loops import ExpandLoops
 from .memory_planner import PackStorage, storage_bytes
+from .plan_devices import PlanDevices, has_conditions
 from .reshape_to_view import ReshapesAsViews
 
 
@@ -58,8 +58,8 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     if has_graph:
         mod = cuda_graph.with_graph_entry(mod, target)
     in_place, views = ConcatInPlace(), ReshapesAsViews()
-    plan = [relax.transform.StaticPlanBlockMemory()] if can_plan_memory(mod) else []
-    for_cpu = bool(plan) and target.kind.name == "llvm"
+    one_device = len((mod.global_infos or {}).get("vdevice", [])) <= 1
+    for_cpu = one_device and target.kind.name == "llvm" and not has_conditions(mod)
     lower = tvm.transform.Sequential(
         [
             views if target.kind.name == "llvm" else relax.transform.RewriteDataflowReshape(),
@@ -67,8 +67,8 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
             *([in_place] if for_cpu else []),
-            *plan,
-            *([PackStorage()] if for_cpu else []),
+            PlanDevices(),
+            *([PackStorage()] if for_cpu or not one_device else []),
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
             *([cuda_graph.CaptureGraphEntry()] if has_graph else []),
             *([MarkInternalTensors()] if for_cpu else []),

@@ -43,7 +43,7 @@ NAME = "PackStorage"
 # Moving a pointer takes 0.02 us per inference, which fewer bytes do not justify.
 LEAST_SAVED_BYTES = 1 << 17
 
-_STORAGE, _TENSOR = "memory.alloc_storage", "memory.alloc_tensor"
+_STORAGE, _TENSOR, _COPY = "memory.alloc_storage", "memory.alloc_tensor", "to_vdevice"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _steps(lifetime: Lifetime) -> int:
 
 @tvm.transform.module_pass(opt_level=0, name=NAME)
 class PackStorage:
-    """Replace the planned storages of each block of bindings by one, where that saves memory."""
+    """Replace the planned storages of a block and a device by one, where that saves memory."""
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         functions = dict(mod.functions_items())
@@ -130,7 +130,7 @@ class PackStorage:
         move = known.get(MOVE_POINTER) or new_global_var(MOVE_POINTER, move_pointer().ty)
         changed = False
         for gvar, function in relax_functions(mod):
-            blocks = [_packed(block, move) or block for block in function.body.blocks]
+            blocks = [_packed(block, move) for block in function.body.blocks]
             if any(new is not old for new, old in zip(blocks, function.body.blocks, strict=True)):
                 changed = True
                 functions[gvar] = with_blocks(function, blocks)
@@ -154,27 +154,25 @@ def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]
     return sum(known), len(sizes) - len(known)
 
 
-def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingBlock | None:
-    """Pack all planned tensors of a block into one storage; None if that saves too little."""
-    sizes = {
-        binding.var: size
-        for binding in block.bindings
-        if operator_name(binding.value) == _STORAGE
-        and (size := _storage_size(binding.value)) is not None
-    }
-    kinds = {
-        (str(binding.value.args[1]), str(binding.value.args[2]))
-        for binding in block.bindings
-        if binding.var in sizes
-    }
-    if len(sizes) < 2 or len(kinds) > 1:  # one device and one kind of memory
-        return None
-    lifetimes = _lifetimes(block, sizes)
-    offsets, nbytes = pack(list(lifetimes.values()))
-    if sum(sizes.values()) - nbytes < LEAST_SAVED_BYTES:
-        return None
-    places = dict(zip(lifetimes, offsets, strict=True))
-    return relax.BindingBlock(list(_rewritten(block, sizes, places, nbytes, move)))
+def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingBlock:
+    """Pack the planned tensors of each device and kind of memory into one storage.
+
+    The same block where that saves too little.
+    """
+    kinds: dict[tuple[str, str], dict[relax.Var, int]] = {}
+    for binding in block.bindings:
+        if operator_name(binding.value) == _STORAGE:
+            size = _storage_size(binding.value)
+            if size is not None:
+                kind = str(binding.value.args[1]), str(binding.value.args[2])
+                kinds.setdefault(kind, {})[binding.var] = size
+    for sizes in kinds.values():
+        lifetimes = _lifetimes(block, sizes)
+        offsets, nbytes = pack(list(lifetimes.values()))
+        if len(sizes) > 1 and sum(sizes.values()) - nbytes >= LEAST_SAVED_BYTES:
+            places = dict(zip(lifetimes, offsets, strict=True))
+            block = relax.BindingBlock(list(_rewritten(block, sizes, places, nbytes, move)))
+    return block
 
 
 def _lifetimes(
@@ -184,7 +182,8 @@ def _lifetimes(
 
     A tensor with a dynamic extent occupies all of the storage that was planned for it.
     StaticPlanBlockMemory plans no tensor that is used outside its block. The result of any other
-    binding that reads tensors, such as a view, counts as an alias of each of them.
+    binding that reads tensors, such as a view, counts as an alias of each of them. A copy
+    on another device does not.
     """
     first: dict[relax.Var, int] = {}
     last: dict[relax.Var, int] = {}
@@ -193,7 +192,7 @@ def _lifetimes(
     for step, binding in enumerate(block.bindings):
         used = [tensor for var in variables_of(binding.value) for tensor in names.get(var, ())]
         last |= dict.fromkeys(used, step)
-        names[binding.var] = set(used)
+        names[binding.var] = set() if operator_name(binding.value) == _COPY else set(used)
         if operator_name(binding.value) == _TENSOR and binding.value.args[0] in sizes:
             first[binding.var] = last[binding.var] = step
             names[binding.var] = {binding.var}

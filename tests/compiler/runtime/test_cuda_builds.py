@@ -23,6 +23,7 @@ import numpy as np
 import onnx
 import tvm
 from compiler import relay
+from compiler.lowering.codegen import memory_planner
 from compiler.partition import Strategy, partition, register
 from compiler.runtime import graph_executor, load_module
 from tests.cuda_mock.device import Device
@@ -73,6 +74,7 @@ def run(name, library, rounds=1):
         "graphs": device.graphs - graphs,
         "allocated": allocated,
         "launched": launched,
+        "activations": library.metadata.report["activations_bytes"],
         "cache": library.metadata.report["cache"],
         "notes": library.metadata.report["notes"],
         "problems": [str(problem) for problem in device.problems],
@@ -89,6 +91,8 @@ run("kept", build())
 register("on_the_cpu", Strategy("softmax", claim, accept))
 run("heterogeneous", build(split=True))
 run("heterogeneous kept", build(split=True))
+memory_planner.LEAST_SAVED_BYTES = 0
+run("packed", build(split=True, **{"tirx.disable_assert": True}))  # which the cache does not have
 
 for name, path in (("sort", sys.argv[4]), ("scan", sys.argv[5])):
     mod, params = relay.frontend.from_onnx(onnx.load(path))
@@ -175,7 +179,17 @@ def ran(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "case", ["plain", "exported", "graphs", "kept", "heterogeneous", "heterogeneous kept", "sort"]
+    "case",
+    [
+        "plain",
+        "exported",
+        "graphs",
+        "kept",
+        "heterogeneous",
+        "heterogeneous kept",
+        "packed",
+        "sort",
+    ],
 )
 def test_a_build_computes_what_it_should_and_its_kernels_do_nothing_wrong(ran, case):
     said = ran[case]
@@ -216,6 +230,12 @@ def test_what_does_not_run_on_one_device_alone_has_no_graph_and_says_so(ran):
 def test_what_runs_on_the_cpu_is_not_launched(ran):
     cases = ran
     assert 0 < cases["heterogeneous"]["launches"] < cases["plain"]["launches"]
+
+
+def test_tensors_of_a_gpu_beside_a_cpu_lie_in_one_storage(ran):
+    apart, packed = ran["heterogeneous"], ran["packed"]
+    assert packed["launches"] == apart["launches"]
+    assert 0 < packed["activations"] < apart["activations"]
 
 
 def test_tvms_scan_computes_what_it_should_but_relies_on_the_lockstep_of_a_warp(ran):

@@ -12,7 +12,7 @@ from tvm.target import Target
 
 from compiler.errors import BuildError
 from compiler.lowering.codegen import device_placement
-from compiler.tvm_workarounds.memory_planner import can_plan_memory
+from compiler.lowering.codegen.plan_devices import PlanDevices
 from schedules.cuda import rules
 from schedules.x86.machine.host import host_name
 
@@ -106,13 +106,12 @@ def _scheduled(func, target):
 
 
 def link(mod, target):
-    plan = [relax.transform.StaticPlanBlockMemory()] if can_plan_memory(mod) else []
     finish = tvm.transform.Sequential(
         [
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
-            *plan,
+            PlanDevices(),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
@@ -247,7 +246,6 @@ def test_on_one_device_nothing_changes():
     targets = {"main": CPU, "sub": BASE_CPU}
     lowered = lower(Network, targets)
     assert device_placement.place(lowered, CPU, targets).same_as(lowered)
-    assert can_plan_memory(lowered)
     assert device_placement.kinds(targets) == ("cpu",)
     assert device_placement.weight_devices(lowered) == (0, 0)
 
