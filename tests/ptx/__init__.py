@@ -18,8 +18,19 @@ from tests.ptx.machine import GLOBAL_BASE, Machine, Problem
 from tests.ptx.memory import Memory
 from tests.ptx.program import BYTES, Array, Kernel, PtxError
 from tests.ptx.program import kernels as parse
+from tests.ptx.traffic import Traffic
 
-__all__ = ["Outcome", "Output", "Place", "Problem", "PtxError", "Updated", "kernels", "run"]
+__all__ = [
+    "Outcome",
+    "Output",
+    "Place",
+    "Problem",
+    "PtxError",
+    "Traffic",
+    "Updated",
+    "kernels",
+    "run",
+]
 
 THREADS_AT_A_TIME = 8192
 
@@ -61,10 +72,13 @@ class Outcome:
         they appear first.
     problems : list of Problem
         Empty for a kernel that does nothing wrong.
+    traffic : Traffic
+        How many accesses and instructions it took.
     """
 
     outputs: list[np.ndarray]
     problems: list[Problem]
+    traffic: Traffic
 
 
 @lru_cache(maxsize=16)
@@ -154,7 +168,8 @@ class _Launch:
         with np.errstate(all="ignore"):
             for first in range(0, blocks, at_a_time):
                 self._machine.run(np.arange(first, min(first + at_a_time, blocks)))
-        return Outcome(self._outputs(memories["global"], arguments), self._problems)
+        outputs = self._outputs(memories["global"], arguments)
+        return Outcome(outputs, self._problems, self._machine.traffic)
 
     def _report(self, kind: str, text: str, lanes: np.ndarray) -> None:
         assert self._machine is not None

@@ -17,8 +17,8 @@ from tests.ptx import arithmetic, collective
 from tests.ptx.memory import Memory
 from tests.ptx.numbers import decode, dtype, encode, immediate
 from tests.ptx.program import BYTES, Address, Instruction, Kernel, PtxError
+from tests.ptx.traffic import WARP, Traffic
 
-WARP = 32
 GLOBAL_BASE = 1 << 40  # generic addresses: where global memory begins,
 SHARED_BASE = 1 << 52  # shared memory,
 LOCAL_BASE = 1 << 53  # and the local memory of a thread
@@ -93,6 +93,11 @@ class Machine:
         Shared memory has an instance for each of the blocks, local memory for each thread.
     problems : list of Problem
         Gets what is found; each kind once for each instruction.
+
+    Attributes
+    ----------
+    traffic : Traffic
+        Accesses and instructions of all blocks so far.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class Machine:
         self.block_numbers = np.zeros(blocks, np.int64)
         self.alive = np.zeros(self.lanes, bool)
         self.copies = collective.Copies(self)
+        self.traffic = Traffic()
         self._used_global = False
         self._seen: set[tuple[str, str]] = set()
         self._current: Instruction = kernel.instructions[0]
@@ -153,6 +159,7 @@ class Machine:
             self._advance(min(ready), groups, waiting, stalled)
             if not groups and waiting:
                 self._release(groups, waiting, stalled)
+        self.traffic.end_blocks()
 
     def _advance(
         self,
@@ -185,6 +192,7 @@ class Machine:
                     return
         threads = Threads(mask)
         end = self._end[at]
+        self.traffic.instructions += (end - at) * int(mask.reshape(-1, WARP).any(1).sum())
         for position in range(at, end):
             self._current = self.kernel.instructions[position]
             base = self._current.opcode[0]
@@ -536,6 +544,14 @@ class Machine:
                 "race", f"{text} beside another thread, no barrier between", lanes[race.any(1)]
             )
 
+    def _count(self, memory: Memory, places: np.ndarray, width: int, lanes: np.ndarray) -> None:
+        if not len(lanes) or memory is self.memories["local"]:
+            return
+        if memory is self.memories["global"]:
+            self.traffic.note_global(places, width, lanes, self.of_block[lanes])
+        else:
+            self.traffic.note_shared(places, width, lanes)
+
     def _space(self, instruction: Instruction) -> str:
         return next((part for part in instruction.opcode if part in _CACHE_MODIFIERS), "generic")
 
@@ -546,6 +562,7 @@ class Machine:
         found = np.full((len(lanes), count), (1 << 8 * width) - 1, f"u{width}")
         for memory, which, places in self.locate(space, at, width * count, lanes):
             self.check(memory, places, width * count, lanes[which], "read")
+            self._count(memory, places, width * count, lanes[which])
             for i in range(count):
                 found[which, i] = memory.load(places, width, i)
         return found
@@ -557,6 +574,7 @@ class Machine:
         count = values.shape[1]
         for memory, which, places in self.locate(space, at, width * count, lanes):
             self.check(memory, places, width * count, lanes[which], "write")
+            self._count(memory, places, width * count, lanes[which])
             for i in range(count):
                 memory.store(places, width, i, values[which, i])
 

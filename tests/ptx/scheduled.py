@@ -68,7 +68,11 @@ class Scheduled:
         return nvcc.compile_to_ptx(self.source, self.arch)
 
     def interpret(
-        self, inputs: list[np.ndarray], ptx: str | None = None, launches: list[Launch] | None = None
+        self,
+        inputs: list[np.ndarray],
+        ptx: str | None = None,
+        launches: list[Launch] | None = None,
+        races: bool = True,
     ) -> interpreter.Outcome:
         """Run all launches in the interpreter.
 
@@ -78,16 +82,19 @@ class Scheduled:
             Values of the first parameters. The others are outputs.
         ptx, launches
             What runs instead of `ptx` and `launches`: a mutant's.
+        races
+            Whether to look for races.
 
         Returns
         -------
         Outcome
-            The outputs' values, and the problems of all launches.
+            The outputs' values, and the problems and traffic of all launches.
         """
         names = [str(buffer.name) for buffer in self.buffers]
         known: dict[str, interpreter.Argument] = dict(zip(names, inputs, strict=False))
         written: dict[str, np.ndarray] = {}
         problems: list[interpreter.Problem] = []
+        traffic = interpreter.Traffic()
         for launch in self.launches if launches is None else launches:
             arguments = [self._argument(name, known, written) for name in launch.buffers]
             outcome = interpreter.run(
@@ -97,8 +104,10 @@ class Scheduled:
                 launch.block,
                 arguments,
                 launch.dynamic_shared,
+                races,
             )
             problems += outcome.problems
+            traffic += outcome.traffic
             changed = [
                 name
                 for name, arg in zip(launch.buffers, arguments, strict=True)
@@ -106,7 +115,7 @@ class Scheduled:
             ]
             written.update(zip(changed, outcome.outputs, strict=True))
         outputs = [written[name] for name in names[len(inputs) : self.num_params]]
-        return interpreter.Outcome(outputs, problems)
+        return interpreter.Outcome(outputs, problems, traffic)
 
     def _argument(
         self, name: str, known: dict[str, interpreter.Argument], written: dict[str, np.ndarray]

@@ -311,6 +311,47 @@ def test_arithmetic(instruction, a, b, expected):
     assert launch(body, WORDS, 1).outputs[0][0] == expected % 2**32
 
 
+@pytest.mark.parametrize(
+    ("stride", "width", "sectors"), [(4, 1, 4), (8, 1, 8), (32, 1, 32), (16, 4, 16), (0, 1, 1)]
+)
+def test_sectors_of_a_request_are_counted(stride, width, sectors):
+    """`width` words of 4 bytes a thread, `stride` bytes apart; the store has a word a thread."""
+    names = "{%r5, %r6, %r7, %r8}" if width == 4 else "%r5"
+    body = f"""
+    mul.wide.u32 %a6, %r1, {stride};
+    add.s64 %a7, %a1, %a6;
+    ld.global{".v4" if width == 4 else ""}.u32 {names}, [%a7];
+    st.global.u32 [%a4], %r5;
+"""
+    traffic = launch(body, np.zeros(512, "uint32"), 32).traffic
+    assert (traffic.requests, traffic.sectors) == (2, sectors + 4)
+    assert traffic.block_sectors == sectors + 4
+    assert traffic.shared_requests == 0
+
+
+def test_a_block_counts_a_sector_once():
+    body = """
+    ld.global.u32 %r5, [%a1];
+    ld.global.u32 %r6, [%a3];
+    add.u32 %r5, %r5, %r6;
+    st.global.u32 [%a4], %r5;
+"""
+    traffic = launch(body, np.zeros(64, "uint32"), 64).traffic
+    assert (traffic.requests, traffic.sectors, traffic.block_sectors) == (6, 18, 16)
+
+
+@pytest.mark.parametrize(("words", "waves"), [(1, 1), (2, 2), (32, 32), (33, 1), (0, 1)])
+def test_bank_conflicts_are_counted(words, waves):
+    """Threads whose words are `words` words apart."""
+    body = f"""
+    mov.u32 %r9, s;
+    mad.lo.u32 %r9, %r1, {4 * words}, %r9;
+    st.shared.u32 [%r9], %r1;
+"""
+    traffic = launch(body, WORDS, 32, shared=".shared .align 4 .b8 s[8192];").traffic
+    assert (traffic.shared_requests, traffic.shared_waves) == (1, waves)
+
+
 def test_what_is_not_known_is_named():
     with pytest.raises(PtxError, match=r"wgmma\.fence"):
         launch("wgmma.fence.sync.aligned;", WORDS, 32)
