@@ -172,12 +172,7 @@ def register_topi_compute(task_name: str) -> Callable[[Callable[..., Any]], Call
 
     Tensors among the task's arguments come as placeholders.
     """
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        _pair(task_name).compute = function
-        return function
-
-    return register
+    return _registering(task_name, "compute")
 
 
 def register_topi_schedule(task_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -185,19 +180,20 @@ def register_topi_schedule(task_name: str) -> Callable[[Callable[..., Any]], Cal
 
     `sch` is a `tvm.s_tir.Schedule` of the compute's function, and is changed in place.
     """
+    return _registering(task_name, "schedule")
+
+
+def _registering(task_name: str, part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator that sets one part of the template `task_name`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        _pair(task_name).schedule = function
+        held = TEMPLATES.get(task_name)
+        if held is None or held.function is not None:
+            held = TEMPLATES[task_name] = UserTemplate(task_name)
+        setattr(held, part, function)
         return function
 
     return register
-
-
-def _pair(task_name: str) -> UserTemplate:
-    held = TEMPLATES.get(task_name)
-    if held is None or held.function is not None:
-        held = TEMPLATES[task_name] = UserTemplate(task_name)
-    return held
 
 
 def _topi_style(

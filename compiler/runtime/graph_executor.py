@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from compiler.errors import InputError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.graph_json import metadata_of
-from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.remote import RemoteLibrary, is_remote
 from compiler.runtime.tensors import copy_into
 from compiler.tvm_workarounds.fast_import import tvm
@@ -65,6 +65,16 @@ def devices_of(device: Any, ctx: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
+def _forwarded(name: str) -> Any:
+    """A method of `GraphModule` that calls the executor's method of the same name."""
+
+    @functools.wraps(getattr(GraphExecutor, name))
+    def call(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.module, name)(*args, **kwargs)
+
+    return call
+
+
 class GraphModule:
     """Sets inputs, runs and fetches outputs of one executor.
 
@@ -94,35 +104,18 @@ class GraphModule:
         """A function of the underlying executor."""
         return self.module[name]
 
-    def set_input(
-        self, key: str | int | Mapping[str, Any] | None = None, value: Any = None, **params: Any
-    ) -> None:
-        """Copy values into inputs by name, index, dict or keywords.
-
-        Values are numpy arrays, TVM tensors on any device, lists or numbers, of exactly the
-        input's shape. Raises InputError as `GraphExecutor.set_input` does.
-        """
-        self.module.set_input(key, value, **params)
-
-    def set_input_zero_copy(self, key: str | int, value: Any) -> None:
-        """Use the caller's tensor itself as an input; see `GraphExecutor.set_input_zero_copy`."""
-        self.module.set_input_zero_copy(key, value)
-
-    def make_kv_cache(self) -> KVCache:
-        """An empty cache for a text; see `GraphExecutor.make_kv_cache`."""
-        return self.module.make_kv_cache()
-
-    def use_kv_cache(self, cache: KVCache) -> None:
-        """Have runs add rows to a cache; see `GraphExecutor.use_kv_cache`."""
-        self.module.use_kv_cache(cache)
-
-    def run(self, **input_dict: Any) -> None:
-        """Set the given inputs, then compute the outputs."""
-        self.module.run(**input_dict)
-
-    def get_output(self, index: int, out: Any = None) -> Any:
-        """The result of the last run, as a tensor that no later run changes."""
-        return self.module.get_output(index, out)
+    set_input = _forwarded("set_input")
+    set_input_zero_copy = _forwarded("set_input_zero_copy")
+    make_kv_cache = _forwarded("make_kv_cache")
+    use_kv_cache = _forwarded("use_kv_cache")
+    run = _forwarded("run")
+    get_output = _forwarded("get_output")
+    get_num_inputs = _forwarded("get_num_inputs")
+    get_num_outputs = _forwarded("get_num_outputs")
+    get_input_index = _forwarded("get_input_index")
+    get_input_info = _forwarded("get_input_info")
+    get_output_info = _forwarded("get_output_info")
+    load_params = _forwarded("load_params")
 
     def debug_get_output(self, node: str | int, out: Any = None) -> Any:
         """Raises InputError: only a debug executor keeps what kernels write."""
@@ -137,30 +130,6 @@ class GraphModule:
         if out is None or tensor is None:
             return tensor
         return copy_into(tensor, out, f"input {index!r}")
-
-    def get_num_inputs(self) -> int:
-        """The number of inputs and weights."""
-        return self.module.get_num_inputs()
-
-    def get_num_outputs(self) -> int:
-        """The number of outputs."""
-        return self.module.get_num_outputs()
-
-    def get_input_index(self, name: str) -> int:
-        """The index of an input or weight, -1 if there is none of that name."""
-        return self.module.get_input_index(name)
-
-    def get_input_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
-        """Shapes by name and dtypes by name, inputs first, then the weights p0, p1, ..."""
-        return self.module.get_input_info()
-
-    def get_output_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
-        """Shapes by name and dtypes by name of the outputs."""
-        return self.module.get_output_info()
-
-    def load_params(self, params_bytes: bytes | bytearray) -> None:
-        """Set inputs and weights from what `tvm.runtime.save_param_dict` wrote."""
-        self.module.load_params(params_bytes)
 
     def share_params(self, other: GraphModule, params_bytes: bytes | bytearray) -> None:
         """Use another module's tensors for the names in a saved dict of weights."""

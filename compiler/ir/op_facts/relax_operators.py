@@ -141,6 +141,17 @@ declare(
     shapes=shape_rules.concat_extents,
 )
 
+# Normalizations with parameters along some axes.
+for _name, _parameters, _batch, _axes in (
+    ("batch_norm", 4, "axis", shape_rules.axis_attribute),
+    ("group_norm", 2, "axes", shape_rules.channel_axis),
+    ("instance_norm", 2, "axes", shape_rules.channel_axis),
+    ("layer_norm", 2, "axes", shape_rules.axes_attribute),
+    ("rms_norm", 1, "", shape_rules.axes_attribute),
+):
+    _shapes = shape_rules.norm_parameters(_parameters, _axes)
+    declare(f"nn.{_name}", half=IN_FLOAT32, batch=_batch, shapes=_shapes)
+
 # Others.
 declare("acos", batch=POINTWISE, evaluate=npf.in_float64(np.arccos))
 declare("acosh", evaluate=npf.in_float64(np.arccosh))
@@ -196,30 +207,6 @@ declare("mod", batch=POINTWISE, division="remainder", evaluate=npf.integer_divis
 declare("multinomial_from_uniform", indices=index_rules.first_axis(2))
 declare("nn.attention", half=IN_FLOAT32, shapes=shape_rules.attention_extents)
 declare("nn.attention_bias", shapes=shape_rules.attention_extents)
-declare(
-    "nn.batch_norm",
-    half=IN_FLOAT32,
-    batch="axis",
-    shapes=shape_rules.norm_parameters(4, shape_rules.axis_attribute),
-)
-declare(
-    "nn.group_norm",
-    half=IN_FLOAT32,
-    batch="axes",
-    shapes=shape_rules.norm_parameters(2, shape_rules.channel_axis),
-)
-declare(
-    "nn.instance_norm",
-    half=IN_FLOAT32,
-    batch="axes",
-    shapes=shape_rules.norm_parameters(2, shape_rules.channel_axis),
-)
-declare(
-    "nn.layer_norm",
-    half=IN_FLOAT32,
-    batch="axes",
-    shapes=shape_rules.norm_parameters(2, shape_rules.axes_attribute),
-)
 declare("nn.log_softmax", half=SUMS_IN_FLOAT32, batch="axis")
 declare("nn.nll_loss", indices=index_rules.class_labels)
 declare("nn.pad", half=FOLLOWS, evaluate=npf.pad, shapes=shape_rules.mirror_extents)
@@ -228,11 +215,6 @@ declare(
     half=FOLLOWS,
     batch="axis",
     shapes=shape_rules.norm_parameters(1, shape_rules.axis_attribute),
-)
-declare(
-    "nn.rms_norm",
-    half=IN_FLOAT32,
-    shapes=shape_rules.norm_parameters(1, shape_rules.axes_attribute),
 )
 declare("nn.softmax", half=SUMS_IN_FLOAT32, batch="axis", bound=1.0)
 declare("ones", evaluate=npf.filled(1))

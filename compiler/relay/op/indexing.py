@@ -18,7 +18,7 @@ from ...ir.constants import constant, static_shape
 from ...ir.op_facts import SCATTER, Forbidden, index_rules, shape_rules
 from ..type_infer import type_of
 from . import quantization
-from .op_def import BROADCAST, FOLLOW, INJECTIVE
+from .op_def import BROADCAST, FOLLOW, INJECTIVE, REARRANGEMENT
 from .raising import Definitions, from_relax, renamed, same_name, tensor, typed_call
 from .registry import builder, operator
 from .shapes import (
@@ -53,14 +53,7 @@ _take_batched = kernel(
 )
 
 
-@operator(
-    "take",
-    2,
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
-    quantized=quantization.same_in_region,
-)
+@operator("take", 2, **REARRANGEMENT, quantized=quantization.same_in_region)
 def take(
     data: relax.Expr,
     indices: relax.Expr,

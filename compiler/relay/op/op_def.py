@@ -17,6 +17,9 @@ ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, FUSABLE, TUPLE, OPAQUE = 0, 1, 2, 
 ALWAYS, FOLLOW, NEVER = 0, 1, 2
 """ToMixedPrecision categories, numbered as in TVM."""
 
+REARRANGEMENT: dict[str, Any] = {"how": "direct", "pattern": INJECTIVE, "precision": FOLLOW}
+"""Record fields shared by operators that move elements, with one Relax operator each."""
+
 REQUIRED = inspect.Parameter.empty
 
 Builder = Callable[..., Any]

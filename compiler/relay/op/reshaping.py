@@ -15,7 +15,7 @@ from ...ir.op_facts import Forbidden
 from ...kernels.scalars import by_place
 from ..type_infer import type_of
 from . import quantization
-from .op_def import FOLLOW, INJECTIVE
+from .op_def import INJECTIVE, REARRANGEMENT
 from .raising import Definitions, from_relax, typed_call
 from .registry import dynamic_form, operator
 from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
@@ -167,14 +167,7 @@ _reshape_codes_kernel = kernel(
 )
 
 
-@operator(
-    "reshape",
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
-    quantized=quantization.same,
-    keeps_order=True,
-)
+@operator("reshape", **REARRANGEMENT, quantized=quantization.same, keeps_order=True)
 def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """Reshape to a shape that may contain Relay's special codes."""
     codes = shape_values(newshape)

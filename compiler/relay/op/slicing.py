@@ -15,7 +15,7 @@ from ...ir.dynamic_shape import as_extent, is_natural, simplified
 from ...ir.op_facts import shape_rules
 from ...kernels.scalars import by_place
 from . import layout_slices, quantization
-from .op_def import FOLLOW, INJECTIVE
+from .op_def import INJECTIVE, REARRANGEMENT
 from .raising import Definitions, from_relax, static_ints, typed_call
 from .registry import dynamic_form, operator
 from .shapes import (
@@ -39,9 +39,7 @@ _FAR = 2**62
 
 @operator(
     "strided_slice",
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
+    **REARRANGEMENT,
     layout=layout_slices.strided_slice,
     quantized=quantization.same,
 )

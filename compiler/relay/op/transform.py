@@ -12,7 +12,7 @@ from ...ir.op_facts import index_rules, shape_rules
 from ...kernels.scalars import element_at
 from ..type_infer import infer_type, type_of, with_extents
 from . import layout_rules, quantization, raising
-from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
+from .op_def import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REARRANGEMENT, REDUCTION
 from .raising import (
     Definitions,
     axes_of,
@@ -139,14 +139,7 @@ def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr
 dynamic_form("expand_dims", expand_dims, ["data", "axis"], pattern=INJECTIVE)
 
 
-@operator(
-    "transpose",
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
-    layout=layout_rules.transpose,
-    quantized=quantization.same,
-)
+@operator("transpose", **REARRANGEMENT, layout=layout_rules.transpose, quantized=quantization.same)
 def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr:
     """Permute axes; without `axes`, reverse them."""
     order = [axis_of(axis, rank(data)) for axis in axes] if axes else None
@@ -157,9 +150,7 @@ def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr
 
 @operator(
     "squeeze",
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
+    **REARRANGEMENT,
     layout=layout_rules.squeeze,
     quantized=quantization.same,
     keeps_order=True,
@@ -232,9 +223,7 @@ def collapse_sum_to(data: relax.Expr, shape: Any) -> relax.Expr:
 
 @operator(
     "concatenate",
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
+    **REARRANGEMENT,
     layout=layout_rules.concatenate,
     quantized=quantization.concatenate,
 )
@@ -275,13 +264,7 @@ def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
 
 
 @operator(
-    "split",
-    wraps=True,
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
-    layout=layout_rules.split,
-    quantized=quantization.split,
+    "split", wraps=True, **REARRANGEMENT, layout=layout_rules.split, quantized=quantization.split
 )
 def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Expr:
     """Split into equal sections, or at indices, along an axis; returns a tuple."""

@@ -7,18 +7,14 @@ Adversarial Networks" (2015).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from ...errors import RelayError
 from .. import op
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import function_of, workload_of
 from .layers import batch_norm_infer, conv2d_transpose
 
 _EPSILON = 1e-5 + 1e-12
@@ -80,18 +76,7 @@ def get_net(
         )
         value = nn.relu(value)
     net = op.tanh(deconv2d(value, oshape[0], 64, "g5_deconv", layout))
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
-def get_workload(
-    batch_size: int,
-    oshape: Sequence[int] = (3, 64, 64),
-    ngf: int = 128,
-    random_len: int = 100,
-    layout: str = "NCHW",
-    dtype: str = "float32",
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the generator as a module with parameters."""
-    return create_workload(
-        get_net(batch_size, random_len, oshape=oshape, ngf=ngf, layout=layout, dtype=dtype)
-    )
+get_workload = workload_of(get_net, None, "batch_size oshape ngf random_len layout dtype")

@@ -14,9 +14,7 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import op
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
 from .init import create_workload
 from .layers import batch_norm_infer, conv2d, dense_add_bias
@@ -83,5 +81,4 @@ def get_workload(
             value = _transition(value, features, index)
     value = nn.relu(batch_norm_infer(value, name="batch2"))
     flat = nn.batch_flatten(nn.avg_pool2d(value, pool_size=(7, 7)))
-    net = dense_add_bias(flat, units=classes, name="dense")
-    return create_workload(Function(free_vars(net), net))
+    return create_workload(dense_add_bias(flat, units=classes, name="dense"))

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from tvm import relax
 
 from ...errors import RelayError
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import workload_of
+from .init import function_of, workload_of
 from .layers import conv2d, conv_kernel_layout, dense_add_bias
 
 _CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -43,7 +41,7 @@ def get_net(
         value = nn.relu(nn.bias_add(value, var(f"conv{index}_bias"), axis=layout.index("C")))
     value = nn.relu(dense_add_bias(nn.batch_flatten(value), units=512, name="dense1"))
     net = dense_add_bias(value, units=num_actions, name="dense2")
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
 get_workload = workload_of(get_net)

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from tvm import relax
 
 from .. import op
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import workload_of
+from .init import function_of, workload_of
 from .layers import batch_norm_infer, conv2d
 
 _Step = tuple[int, tuple[int, int]]
@@ -149,7 +147,7 @@ def get_net(
     )
     fc = nn.dense(nn.batch_flatten(value), var("fc1_weight"), units=num_classes)
     net = nn.softmax(data=nn.bias_add(fc, var("fc2_bias"), axis=-1))
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
 get_workload = workload_of(

@@ -82,6 +82,11 @@ class Constant(Initializer):
         arr[:] = 1.0 / arr.size
 
 
+def function_of(net: relax.Expr) -> relax.Function:
+    """Function of the free variables of a network's result."""
+    return Function(free_vars(net), net)
+
+
 def create_workload(
     net: relax.Function | relax.Expr, initializer: Initializer | None = None, seed: int = 0
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
@@ -97,7 +102,7 @@ def create_workload(
         Seed of numpy's global generator; the weights are the same as Relay's.
     """
     if not isinstance(net, relax.Function):
-        net = Function(free_vars(net), net)
+        net = function_of(net)
     initializer = initializer or Xavier()
     np.random.seed(seed)
     params = {}
@@ -113,10 +118,13 @@ def create_workload(
     return tvm.IRModule({"main": net.with_attr("global_symbol", "main")}), params
 
 
-def with_defaults(function: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
-    """Copy a function with other defaults of its parameters."""
+def with_defaults(
+    function: Callable[..., Any], order: str = "", /, **defaults: Any
+) -> Callable[..., Any]:
+    """Copy a function with other defaults, and another order, of its parameters."""
     own = inspect.signature(function)
-    parameters = own.parameters.values()
+    names = order.split() or list(own.parameters)
+    parameters = [own.parameters[name] for name in names]
     signature = own.replace(
         parameters=[
             each.replace(default=defaults.get(each.name, each.default)) for each in parameters
@@ -127,17 +135,22 @@ def with_defaults(function: Callable[..., Any], **defaults: Any) -> Callable[...
     def call(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return function(*bound.args, **bound.kwargs)
+        more = bound.arguments.pop("kwargs", {})
+        return function(**bound.arguments, **more)
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
 def workload_of(
-    get_net: Callable[..., Any], initializer: Initializer | None = None, **defaults: Any
+    get_net: Callable[..., Any],
+    initializer: Initializer | None = None,
+    order: str = "",
+    /,
+    **defaults: Any,
 ) -> Callable[..., tuple[tvm.IRModule, dict[str, Any]]]:
-    """Create `get_workload` of a network: `create_workload` of `get_net`, with other defaults."""
-    net = with_defaults(get_net, **defaults)
+    """Create `get_workload` of a network: `create_workload` of `with_defaults(get_net, ...)`."""
+    net = with_defaults(get_net, order, **defaults)
 
     @functools.wraps(net)
     def get_workload(*args: Any, **kwargs: Any) -> tuple[tvm.IRModule, dict[str, Any]]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from tvm import relax
 
 from .. import op
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
-from .init import workload_of
+from .init import function_of, workload_of
 from .layers import dense_add_bias
 
 
@@ -34,7 +32,7 @@ def get_net(
     for index in range(iterations):
         data = var("data", shape=(batch_size, num_hidden), dtype=dtype)
         hidden, cell = lstm_cell(data, hidden, cell, num_hidden, str(index))
-    return Function(free_vars(hidden), hidden)
+    return function_of(hidden)
 
 
 get_workload = workload_of(get_net)

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import workload_of
+from .init import function_of, workload_of
 
 
 def get_net(
@@ -28,7 +26,7 @@ def get_net(
         if index < 3:
             value = nn.relu(value)
     net = nn.softmax(data=value)
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
 get_workload = workload_of(get_net)

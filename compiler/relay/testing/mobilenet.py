@@ -12,11 +12,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import create_workload, function_of
 from .layers import batch_norm_infer, conv2d, conv_kernel_layout
 
 
@@ -115,7 +113,7 @@ def mobile_net(
     flat = nn.batch_flatten(data=nn.global_avg_pool2d(data=body, layout=layout))
     fc = nn.dense(data=flat, weight=var("fc_weight"), units=num_classes)
     net = nn.softmax(data=nn.bias_add(fc, var("fc_bias")))
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
 def get_workload(

@@ -9,11 +9,9 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import op
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import workload_of
+from .init import function_of, workload_of
 from .layers import batch_norm_infer, conv2d, conv3d, conv_kernel_layout, dense_add_bias
 
 EPSILON = 2e-5
@@ -151,7 +149,7 @@ def resnet(
     else:
         pooled = nn.adaptive_avg_pool3d(body, (1, 1, 1), layout=layout)
     net = nn.softmax(dense_add_bias(nn.batch_flatten(pooled), units=num_classes, name="fc1"))
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
 def get_net(

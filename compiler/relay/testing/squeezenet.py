@@ -7,18 +7,14 @@ Iandola et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from ...errors import RelayError
 from .. import op
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import function_of, workload_of
 from .layers import conv2d
 
 _FIRES = [(16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)]
@@ -69,15 +65,13 @@ def get_net(
     value = conv2d(value, channels=num_classes, kernel_size=(1, 1), name="conv_final")
     value = nn.relu(nn.bias_add(value, var("conv_final_bias")))
     net = nn.softmax(nn.batch_flatten(nn.global_avg_pool2d(value)))
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
-def get_workload(
-    batch_size: int = 1,
-    num_classes: int = 1000,
-    version: str = "1.0",
-    image_shape: Sequence[int] = (3, 224, 224),
-    dtype: str = "float32",
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with parameters."""
-    return create_workload(get_net(batch_size, image_shape, num_classes, version, dtype))
+get_workload = workload_of(
+    get_net,
+    None,
+    "batch_size num_classes version image_shape dtype",
+    **{"batch_size": 1, "num_classes": 1000, "version": "1.0"},
+    **{"image_shape": (3, 224, 224), "dtype": "float32"},
+)

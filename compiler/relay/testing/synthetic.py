@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from tvm import relax
 
 from .. import op
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import Constant, workload_of
+from .init import Constant, function_of, workload_of
 from .layers import batch_norm_infer
 
 
@@ -33,7 +31,7 @@ def get_net(
     first = _layers(var("data", shape=input_shape, dtype=dtype), input_shape, wtype, "")
     biased = nn.bias_add(first, var("bias", shape=(input_shape[1],), dtype=wtype))
     net = _layers(batch_norm_infer(biased, name="batch_norm"), input_shape, wtype, "2")
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
 get_workload = workload_of(get_net, Constant())

@@ -6,17 +6,13 @@ Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from ...errors import RelayError
-from ..analysis import free_vars
 from ..expr import var
-from ..function import Function
 from ..op import nn
-from .init import create_workload
+from .init import function_of, workload_of
 from .layers import batch_norm_infer, conv2d, dense_add_bias
 
 FILTERS = (64, 128, 256, 512, 512)
@@ -75,18 +71,12 @@ def get_net(
     data = var("data", shape=(batch_size, *image_shape), dtype=dtype)
     feature = get_feature(data, LAYERS[num_layers], FILTERS, batch_norm)
     net = nn.softmax(data=get_classifier(feature, num_classes))
-    return Function(free_vars(net), net)
+    return function_of(net)
 
 
-def get_workload(
-    batch_size: int,
-    num_classes: int = 1000,
-    image_shape: Sequence[int] = (3, 224, 224),
-    dtype: str = "float32",
-    num_layers: int = 11,
-    batch_norm: bool = False,
-) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Build the network as a module with parameters."""
-    return create_workload(
-        get_net(batch_size, image_shape, num_classes, dtype, num_layers, batch_norm)
-    )
+get_workload = workload_of(
+    get_net,
+    None,
+    "batch_size num_classes image_shape dtype num_layers batch_norm",
+    **{"num_classes": 1000, "image_shape": (3, 224, 224), "dtype": "float32"},
+)

@@ -12,7 +12,7 @@ from ....errors import RelayTypeError
 from ....ir.rewrite import operator_name
 from ...type_infer import type_of
 from .. import layout_rules, quantization
-from ..op_def import ALWAYS, BROADCAST, FOLLOW, FUSABLE, INJECTIVE
+from ..op_def import ALWAYS, BROADCAST, FOLLOW, FUSABLE, REARRANGEMENT
 from ..raising import Definitions, from_relax, shape_of, swapped_operand, tensor, typed_call
 from ..raising import reshaped as spelled
 from ..registry import operator
@@ -182,14 +182,7 @@ def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
     return broadcasting(op.add, data, spread(bias, where, rank(data)))
 
 
-@operator(
-    "nn.batch_flatten",
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
-    quantized=quantization.same,
-    keeps_order=True,
-)
+@operator("nn.batch_flatten", **REARRANGEMENT, quantized=quantization.same, keeps_order=True)
 def batch_flatten(data: relax.Expr) -> relax.Expr:
     """Flatten all axes but the first."""
     first, *rest = extents(data)

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx, topi
 from ....errors import RelayTypeError
 from ....kernels.mirror_pad import repeating_pad
 from .. import layout_rules, quantization
-from ..op_def import FOLLOW, INJECTIVE
+from ..op_def import INJECTIVE, REARRANGEMENT
 from ..raising import Definitions, from_relax, int_list, typed_call
 from ..registry import dynamic_form, operator
 from ..shapes import (
@@ -58,9 +58,7 @@ _pad_border_kernel = kernel("nn.pad_border", _pad_border)
 @operator(
     "nn.pad",
     ["data", "pad_value"],
-    how="direct",
-    pattern=INJECTIVE,
-    precision=FOLLOW,
+    **REARRANGEMENT,
     layout=layout_rules.padding,
     quantized=quantization.pad,
 )

@@ -129,6 +129,16 @@ def centerd(data: relax.Expr, zero_point: relax.Expr, axis: int, name: str) -> r
     return broadcasting(op.subtract, wide, along(cast_to(zero_point, name), data, axis))
 
 
+def with_zero_point(
+    value: relax.Expr, zero_point: relax.Expr, data: relax.Expr, axis: int
+) -> relax.Expr:
+    """value + zero_point, which is a scalar or a vector along an axis of `data`."""
+    if is_zero(zero_point):
+        return value
+    zero = along(cast_to(zero_point, dtype(value)), data, axis)
+    return broadcasting(op.add, value, zero)
+
+
 @operator("qnn.quantize", 3, pattern=ELEMENTWISE, quantized=quantization.quantize)
 def quantize(
     data: relax.Expr,
@@ -141,10 +151,7 @@ def quantize(
     check_numbers(out_dtype, output_scale, output_zero_point)
     scale = along(cast_to(output_scale, dtype(data)), data, axis)
     value = round(broadcasting(op.divide, data, scale))
-    if not is_zero(output_zero_point):
-        zero = along(cast_to(output_zero_point, dtype(data)), data, axis)
-        value = broadcasting(op.add, value, zero)
-    return _saturated_floats(value, out_dtype)
+    return _saturated_floats(with_zero_point(value, output_zero_point, data, axis), out_dtype)
 
 
 def _saturate_compute(data: te.Tensor, dtype: str) -> te.Tensor:
@@ -214,10 +221,7 @@ def requantize(
     factors = scales[0].astype("float64").ravel() / scales[1].astype("float64").ravel()  # type: ignore[union-attr]
     value = centerd(data, input_zero_point, axis, "int64")
     value = _rescaled_integers(value, factors, axis, how)
-    if not is_zero(output_zero_point):
-        zero = along(cast_to(output_zero_point, "int64"), data, axis)
-        value = broadcasting(op.add, value, zero)
-    return saturated(value, name)
+    return saturated(with_zero_point(value, output_zero_point, data, axis), name)
 
 
 def _rescaled_floats(
@@ -235,9 +239,7 @@ def _rescaled_floats(
     value = cast_to(centerd(data, input_zero_point, axis, "int32"), wide)
     factor = broadcasting(op.divide, cast_to(input_scale, wide), cast_to(output_scale, wide))
     value = broadcasting(op.multiply, value, along(factor, data, axis))
-    if not is_zero(output_zero_point):
-        zero = along(cast_to(output_zero_point, wide), data, axis)
-        value = broadcasting(op.add, value, zero)
+    value = with_zero_point(value, output_zero_point, data, axis)
     upward = rounding == "UPWARD"
     value = op.floor(op.add(value, number(0.5, wide))) if upward else round(value)
     return _saturated_floats(value, out_dtype)
