@@ -1,8 +1,8 @@
 """Runs PTX on the CPU and reports what a GPU would not: races, bounds, copies not waited for.
 
 See `run`. Known are the instructions that nvcc makes of Baton's kernels up to sm_90: arithmetic,
-memory, shuffles and votes, atomics, barriers of blocks and warps, `mma`, `ldmatrix`, `wmma` and
-`cp.async`. Others are an error that names them.
+memory, shuffles and votes, atomics, barriers of blocks and warps, `mma`, `ldmatrix`, `wmma`,
+`cp.async` and `wgmma`. Others are an error that names them.
 """
 
 from __future__ import annotations
@@ -189,7 +189,11 @@ class _Launch:
 
     def _memory(self, space: str, copies: int, gap: int = 4096) -> Memory:
         sizes = [
-            (array.name, self._dynamic_shared if array.size is None else array.size)
+            (
+                array.name,
+                self._dynamic_shared if array.size is None else array.size,
+                *([array.align] if space == "shared" else []),
+            )
             for array in self._arrays(space)
         ]
         return Memory(sizes, self._granule(space), copies, self._report, self._races, gap)

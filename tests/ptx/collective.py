@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.ptx import tensor_cores
+from tests.ptx import tensor_cores, wgmma
 from tests.ptx.memory import POISON
 from tests.ptx.program import BYTES, Address, Instruction, PtxError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WARP = 32
 _FULL = 0xFFFFFFFF
-_OF_WARP = {"shfl", "vote", "redux", "mma", "ldmatrix", "wmma"}
+_OF_WARP = {"shfl", "vote", "redux", "mma", "ldmatrix", "wmma", "wgmma"}
 ATOMIC: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
     "min": np.minimum,
@@ -72,6 +72,7 @@ def step(instruction: Instruction, machine: Machine) -> Step | None:
         "mma": _mma,
         "ldmatrix": _ldmatrix,
         "wmma": _wmma,
+        "wgmma": wgmma.step,
     }
     return makers[base](instruction, machine) if base in makers else None
 
@@ -350,6 +351,7 @@ class Copies:
         memory.pending[granules] = False
         for i in range(size):
             memory.store(places, 1, i, copy.values[done, i])
+        memory.note_proxy(granules, copy.lanes[done])
         if not memory.races:
             return
         writers = self._machine.agents(memory, copy.lanes[done])[:, None]

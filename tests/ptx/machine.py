@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.ptx import arithmetic, collective
-from tests.ptx.memory import Memory
+from tests.ptx import arithmetic, collective, wgmma
+from tests.ptx.memory import NO_WRITER, Memory
 from tests.ptx.numbers import decode, dtype, encode, immediate
 from tests.ptx.program import BYTES, Address, Instruction, Kernel, PtxError
 from tests.ptx.traffic import WARP, Traffic
@@ -33,8 +33,8 @@ class Problem:
     Attributes
     ----------
     kind : str
-        "race", "bounds", "alignment", "uninitialized", "in flight", "divergence", "input",
-        "unwritten" or "launch".
+        "race", "bounds", "alignment", "uninitialized", "in flight", "fence", "proxy",
+        "divergence", "input", "unwritten" or "launch".
     instruction : str
         Where it was seen first.
     text : str
@@ -129,6 +129,7 @@ class Machine:
         }
         self._special: dict[str, np.ndarray] = {}
         self._set_special()
+        self.warpgroups = wgmma.Warpgroups(self)
         self._steps = [self._compile(instruction) for instruction in kernel.instructions]
         self._leaders = sorted(self._find_leaders())
         self._end = dict(zip(self._leaders, [*self._leaders[1:], len(self._steps)], strict=True))
@@ -144,6 +145,7 @@ class Machine:
         for name in ("shared", "local"):
             self.memories[name].poison()
         self.copies.forget()
+        self.warpgroups.forget()
         groups: dict[int, np.ndarray] = {0: self.alive.copy()}
         waiting: dict[int, np.ndarray] = {}
         stalled: set[int] = set()
@@ -212,6 +214,8 @@ class Machine:
 
     def _warps_ready(self, instruction: Instruction, mask: np.ndarray) -> np.ndarray:
         """Of the threads at an instruction of warps, those whose warp is there as it asks."""
+        if instruction.opcode[0] == "wgmma":
+            return ~self.warpgroups.absent(mask)
         named = collective.members(instruction, self)
         absent = (self.alive & ~mask).reshape(-1, WARP)
         bits = (absent.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(1)
@@ -259,6 +263,9 @@ class Machine:
             of_block = slice(number * size, (number + 1) * size)
             shared.accessors.forget(of_block)
             shared.groups.forget(of_block)
+            if shared.proxy is not None:
+                proxy = shared.proxy[of_block]
+                proxy[proxy % 2 == 1] = NO_WRITER
         meets = np.zeros(self.grid[0] * self.grid[1] * self.grid[2], bool)
         meets[self.block_numbers[blocks]] = True
         if self._used_global:
@@ -379,7 +386,7 @@ class Machine:
 
     def _compile(self, instruction: Instruction) -> Step:
         try:
-            step = self._step(instruction)
+            step = self._followed(instruction, self._step(instruction))
         except (PtxError, KeyError, ValueError, TypeError) as error:
             raise PtxError(
                 f"{self.kernel.name}: can't run {instruction.text!r}: {error}"
@@ -394,8 +401,22 @@ class Machine:
 
         return guarded
 
+    def _followed(self, instruction: Instruction, step: Step) -> Step:
+        """The step, which also notes that it touches registers of `wgmma`."""
+        touched = self.warpgroups.touched(instruction)
+        if not touched:
+            return step
+
+        def follow(threads: Threads) -> None:
+            self.warpgroups.touch(touched, threads)
+            step(threads)
+
+        return follow
+
     def _step(self, instruction: Instruction) -> Step:
         base = instruction.opcode[0]
+        if instruction.opcode[:3] == ("fence", "proxy", "async"):
+            return lambda threads: self.memories["shared"].fence_proxy(threads.mask)
         if base in ("bra", "ret", "exit") or base in _NO_EFFECT:
             return lambda threads: None
         if base in ("ld", "ldu"):
@@ -526,8 +547,11 @@ class Machine:
             memory.check_read(granules, lanes)
         if how != "read":
             memory.check_write(places, granules, lanes)
-        if memory is self.memories["local"] or not memory.tracked(places):
-            return
+        if memory is not self.memories["local"] and memory.tracked(places):
+            self.follow(memory, granules, lanes, how)
+
+    def follow(self, memory: Memory, granules: np.ndarray, lanes: np.ndarray, how: str) -> None:
+        """Note accesses of granules, (lanes, granules), and check whether they race."""
         agents = np.broadcast_to(self.agents(memory, lanes)[:, None], granules.shape)
         is_global = memory is self.memories["global"]
         self._used_global |= is_global

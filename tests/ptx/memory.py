@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,9 @@ import numpy as np
 POISON = 0xFF  # a NaN in every type of float
 _NOBODY, _EVERYBODY = -1, np.iinfo(np.int32).max
 
+NO_WRITER = -2  # even and no thread's: no write that `fence.proxy.async` must follow
+
+_WIDEST = 1024  # greatest alignment that matters: that of swizzled matrices
 Report = Callable[[str, str, np.ndarray], None]
 """What is wrong (a kind and a text), and the threads concerned."""
 
@@ -71,8 +74,8 @@ class Memory:
 
     Parameters
     ----------
-    sizes : list of (name, bytes)
-        Of the regions.
+    sizes : list of (name, bytes) or (name, bytes, alignment)
+        Of the regions. One with an alignment below 1024 has no greater one by chance.
     granule : int
         Bytes that are looked after together: no access is smaller.
     copies : int
@@ -94,7 +97,7 @@ class Memory:
 
     def __init__(
         self,
-        sizes: list[tuple[str, int]],
+        sizes: Sequence[tuple[str, int] | tuple[str, int, int]],
         granule: int,
         copies: int,
         report: Report,
@@ -103,10 +106,13 @@ class Memory:
     ) -> None:
         self.granule, self.copies, self._report = granule, copies, report
         self.regions, at = [], 0
-        for name, size in sizes:
+        for name, size, *aligned in sizes:
+            if aligned:
+                at = -(-at // _WIDEST) * _WIDEST + (0 if aligned[0] >= _WIDEST else 256)
             self.regions.append(Region(name, at, size))
             at += -(-(size + gap) // 256) * 256
-        self.stride = at + 256
+        unit = _WIDEST if any(len(each) == 3 for each in sizes) else 256
+        self.stride = -(-(at + 256) // unit) * unit
         self._words = np.empty(self.stride * copies // 8, np.uint64)
         self.data = self._words.view(np.uint8)
         granules = self.stride // granule
@@ -123,7 +129,28 @@ class Memory:
         # The same by groups of threads, for barriers of one group alone: by warps in shared
         # memory, by blocks in global memory.
         self.groups = Accessors(accounts)
+        # Where `wgmma` is used: how many read each granule now, and of each granule that ordinary
+        # instructions wrote twice the number of the thread, plus 1 behind its fence.
+        self.reading: np.ndarray | None = None
+        self.proxy: np.ndarray | None = None
         self.poison()
+
+    def follow_wgmma(self) -> None:
+        """Keep account of what `wgmma` reads."""
+        self.reading = np.zeros(len(self.valid), np.int16)
+        self.proxy = np.full(len(self.valid), NO_WRITER, np.int32)
+
+    def note_proxy(self, granules: np.ndarray, threads: np.ndarray) -> None:
+        """Ordinary instructions of threads, or their `cp.async`, have written."""
+        if self.proxy is not None:
+            self.proxy[granules] = 2 * threads[:, None]
+
+    def fence_proxy(self, mask: np.ndarray) -> None:
+        """`fence.proxy.async` of some threads: what they have written may be read by `wgmma`."""
+        if self.proxy is not None:
+            written = np.flatnonzero(self.proxy >= 0)
+            fenced = written[mask[self.proxy[written] >> 1]]
+            self.proxy[fenced] |= 1
 
     def poison(self) -> None:
         """Nobody has written anything yet."""
@@ -132,6 +159,9 @@ class Memory:
         self.pending[:] = False
         self.accessors.forget(slice(None))
         self.groups.forget(slice(None))
+        if self.reading is not None and self.proxy is not None:
+            self.reading[:] = 0
+            self.proxy[:] = NO_WRITER
 
     def region(self, name: str) -> Region:
         """The region of this name."""
@@ -200,6 +230,12 @@ class Memory:
         flying = self.pending[granules].any(1)
         if flying.any():
             self._report("in flight", "written before cp.async was waited for", threads[flying])
+        if self.reading is not None:
+            read = (self.reading[granules] > 0).any(1)
+            if read.any():
+                text = "written while a wgmma that reads it is in flight"
+                self._report("in flight", text, threads[read])
+            self.note_proxy(granules, threads)
         self.valid[granules] = True
 
     def load(self, places: np.ndarray, width: int, index: int) -> np.ndarray:

@@ -62,6 +62,11 @@ def mma(
     return _registers(_limited(total, kinds[0], opcode), kinds[0], places)
 
 
+def fragment_of_a(registers: list[np.ndarray], kind: str, k: int) -> np.ndarray:
+    """(warps, 16, k) from the registers of a first operand, as `mma` and `wgmma` have it."""
+    return _matrix(registers, kind, (16, k), _places_a(16, k, BYTES[kind]))
+
+
 def wmma_load(opcode: tuple[str, ...], elements: np.ndarray, registers: int) -> list[np.ndarray]:
     """Registers of a fragment from its matrix, (warps, rows, columns) as unsigned integers."""
     kind = opcode[-1]
