@@ -49,7 +49,7 @@ def register_built_in() -> None:
         claims = _for_onednn if name == "onednn" else _expressible
         register(
             name,
-            Strategy("expressible", _claiming(claims), None, f"_{name}_subgraph"),
+            Strategy("expressible", _claiming(claims), _computes, f"_{name}_subgraph"),
             check_options=check,
             compile=_compiling(name),
             compiles_relax=True,
@@ -129,6 +129,24 @@ def _for_onednn(op: str, attrs: Attrs, feeding: list[Attrs]) -> Literal[True] | 
     answer = _expressible(op, attrs, feeding)
     reason = why_unsupported(op, attrs, feeding)
     return answer if isinstance(answer, Unsupported) or not reason else Unsupported(reason)
+
+
+def _computes(
+    graph_json: str,
+    number: int,
+    options: Options,
+    attrs: dict[str, str],
+    args: Mapping[str, np.ndarray],
+    aux: Mapping[str, np.ndarray],
+) -> Literal[True] | Unsupported:
+    """Whether a subgraph does more than move data, or `ops` asks for that."""
+    from compiler.ir.op_facts import facts_in_relay, facts_named
+
+    ops = {node["op"] for node in json.loads(graph_json)["nodes"]} - {VARIABLE}
+    moving = {op for op in ops if facts_in_relay(op).keeps_values or facts_named(op).keeps_values}
+    if "ops" in options or ops - moving:
+        return True
+    return Unsupported("it only moves data")
 
 
 def _for_target(kind: str) -> Callable[..., bool]:

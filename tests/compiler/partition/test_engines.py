@@ -203,7 +203,7 @@ def weight(*shape: int) -> Any:
                 x, weight(8, 4, 3, 3), (2, 2), (1, 1), output_padding=(1, 1)
             ),
         ),
-        (image, lambda x: relay.nn.batch_flatten(relay.transpose(x, [0, 2, 3, 1]))),
+        (image, lambda x: relay.nn.batch_flatten(relay.transpose(relay.exp(x), [0, 2, 3, 1]))),
         (rows, lambda x: relay.nn.dense(x, relay.transpose(weight(8, 6), [1, 0]))),
         (rows, lambda x: relay.nn.bias_add(x, weight(8))),
         (rows, lambda x: relay.nn.layer_norm(x, weight(8), weight(8))),
@@ -246,6 +246,17 @@ def test_onednn_leaves_dynamic_shapes_and_other_dtypes_with_a_reason() -> None:
     assert "ceil_mode is set" in reasons["nn.avg_pool2d"]
     assert reasons["sum"] == "shape [2, 0] is not static, or has no elements"
     assert reasons["erf"] == "erf is not given to oneDNN"
+
+
+def test_a_subgraph_that_only_moves_data_is_left_to_the_build(engine: str) -> None:
+    x = relay.var("x", shape=(2, 3))
+    moved = relay.reshape(relay.transpose(x), (6,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], moved))
+    left = explain(mod, engine).left
+    assert [each.operator for each in left] == ["transpose", "reshape"]
+    assert {reason.reason for each in left for reason in each.reasons} == {"it only moves data"}
+    asked = partition(mod, engine, options={"ops": "transpose"})
+    assert len(subgraphs(asked)) == 1
 
 
 @pytest.mark.usefixtures("onednn")
