@@ -255,7 +255,7 @@ def test_a_subgraph_that_only_moves_data_is_left_to_the_build(engine: str) -> No
     left = explain(mod, engine).left
     assert [each.operator for each in left] == ["transpose", "reshape"]
     assert {reason.reason for each in left for reason in each.reasons} == {"it only moves data"}
-    asked = partition(mod, engine, options={"ops": "transpose"})
+    asked = partition(mod, engine, ops="transpose")
     assert len(subgraphs(asked)) == 1
 
 
