@@ -19,9 +19,8 @@ def simplify_passes() -> list[tvm.transform.Pass]:
     from .fold_constants import FoldConstant
     from .fold_explicit_padding import FoldExplicitPadding
     from .fold_scale_axis import FoldScaleAxis
-    from .recognize_gelu import RecognizeGelu
+    from .recognize_activations import RecognizeGelu, RecognizeSilu
     from .recognize_layer_norm import RecognizeLayerNorm
-    from .recognize_silu import RecognizeSilu
     from .simplify import SimplifyExpr
     from .simplify_inference import SimplifyInference
 

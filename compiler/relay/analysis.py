@@ -16,7 +16,6 @@ from ..ir.rewrite import relax_functions
 from . import dialect
 from .compiled_function import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
-from .match_analysis import unmatched_cases as unmatched_cases
 from .nested_expressions import handle, nested, nested_function, operands, post_order
 from .op import registry
 from .relay_to_relax import function_of
@@ -27,6 +26,7 @@ from .type_analysis import bound_type_vars as bound_type_vars
 from .type_analysis import check_kind as check_kind
 from .type_analysis import detect_feature as detect_feature
 from .type_analysis import free_type_vars as free_type_vars
+from .type_analysis import unmatched_cases as unmatched_cases
 from .variables import all_vars as all_vars
 from .variables import body_of, nodes
 from .variables import bound_vars as bound_vars

@@ -19,9 +19,9 @@ from ..ir.rewrite import expressions_in, with_functions
 from ..ir.scopes import has_local_functions
 from .adt_eval import evaluated
 from .function import OpenFunction
-from .imported_module import imported_relax_module
 from .nested_expressions import nested
 from .op import registry
+from .relax_to_relay import imported_relax_module
 from .relay_to_relax import Flattener, function_of, lower
 from .ty import leaf_types as leaf_types
 from .type_infer import infer_type

@@ -44,9 +44,8 @@ from .calling_convention import (
 )
 from .data_values import ConstructorValue, form_of_result, made_by, with_data
 from .external_codegen import compile_external
-from .imported_module import imported_relax_module
 from .lower_and_build import lower_and_build
-from .relax_to_relay import subgraphs_to_relay
+from .relax_to_relay import imported_relax_module, subgraphs_to_relay
 from .relay_to_relax import lower
 from .specialize import check_values, specialize
 from .ty import is_any

@@ -1,4 +1,4 @@
-"""Convert modules between Relax operators and Relay operators."""
+"""Convert modules between Relax operators and Relay operators; views of imported modules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
 
 from ..backends import COMPILE_OPTIONS
 from ..ir.rewrite import relax_functions, with_functions
@@ -18,6 +18,7 @@ from .nested_expressions import operands
 from .op import registry
 from .op.raising import rule_for
 from .relay_to_relax import in_dataflow
+from .ty import tensor_types
 from .type_infer import set_type
 
 _handle = tvm_ffi.Object.__hash__
@@ -50,8 +51,7 @@ def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
     operands.
     """
     from ..ir.fold_constants import FoldConstant
-    from ..ir.recognize_gelu import RecognizeGelu
-    from ..ir.recognize_silu import RecognizeSilu
+    from ..ir.recognize_activations import RecognizeGelu, RecognizeSilu
     from ..ir.simplify import SimplifyExpr
     from .relay_to_relax import lower
 
@@ -216,3 +216,50 @@ def _note_leaves(value: relax.Expr, note: Any) -> None:
         relax.analysis.post_order_visit(value, note)
     else:
         note(value)
+
+
+class ImportedModule(tvm.IRModule):
+    """The Relay view of an imported Relax module, next to that module.
+
+    Passes return plain modules, which `relay.build` lowers to Relax operators. It builds an
+    unmodified view directly from the Relax module, without a round trip through Relay, if every
+    extent is a number or a symbol. Lowering the Relay view infers and checks the other extents,
+    which are expressions of symbols or unknown at compile time.
+
+    `relax_module`: imported functions in Relax operators.
+    """
+
+    def __init__(self, relax_module: tvm.IRModule) -> None:
+        view = from_relax(relax_module)
+        super().__init__(dict(view.functions_items()), view.attrs, view.global_infos)
+        self._relax_module = relax_module if _has_plain_extents(relax_module) else None
+        self._view = dict(view.functions_items())
+
+    def relax_module(self) -> tvm.IRModule | None:
+        """The imported Relax module; None if the Relay view has to be lowered."""
+        functions = dict(self.functions_items())
+        if len(functions) != len(self._view):
+            return None
+        same = all(
+            gvar in functions and functions[gvar].same_as(function)
+            for gvar, function in self._view.items()
+        )
+        return self._relax_module if same else None
+
+
+def imported_relax_module(mod: object) -> tvm.IRModule | None:
+    """Relax module of an unmodified imported module; None for other modules."""
+    return mod.relax_module() if isinstance(mod, ImportedModule) else None
+
+
+def _has_plain_extents(mod: tvm.IRModule) -> bool:
+    """Whether all extents in all functions are numbers or symbols."""
+    return all(
+        isinstance(ty.shape, relax.ShapeExpr)
+        and all(isinstance(extent, (tirx.IntImm, tirx.Var)) for extent in ty.shape.values)
+        for _, function in mod.functions_items()
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr)
+        for block in function.body.blocks
+        for binding in block.bindings
+        for ty in tensor_types(binding.var.ty)
+    )

@@ -207,16 +207,8 @@ class VirtualMachine:
                     each.numpy()
             self.device.sync()
 
-        return BenchmarkResult(
-            time_repeats(
-                once,
-                repeat,
-                number,
-                (min_repeat_ms or 0) / 1e3,
-                cooldown_interval_ms / 1e3,
-                repeats_to_cooldown,
-            )
-        )
+        pauses = cooldown_interval_ms, repeats_to_cooldown
+        return time_repeats(once, repeat, number, min_repeat_ms, *pauses)
 
     def time_evaluator(self, func_name: str, dev: Any, **kwargs: Any) -> Callable[..., Any]:
         """Create a function of arguments, by default those of `set_input`, that times a call.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -195,16 +195,8 @@ class GraphModule:
             for index in range(self.get_num_outputs()):
                 self.get_output(index).numpy()
 
-        return tvm.runtime.module.BenchmarkResult(
-            time_repeats(
-                once,
-                repeat,
-                number,
-                (min_repeat_ms or 0) / 1e3,
-                cooldown_interval_ms / 1e3,
-                repeats_to_cooldown,
-            )
-        )
+        pauses = cooldown_interval_ms, repeats_to_cooldown
+        return time_repeats(once, repeat, number, min_repeat_ms, *pauses)
 
     def _host_inputs(self) -> dict[str, np.ndarray]:
         """Copies of the inputs as they are set now."""
@@ -220,12 +212,13 @@ def time_repeats(
     once: Callable[[], None],
     repeat: int,
     number: int,
-    min_repeat_s: float,
-    cooldown_s: float,
+    min_repeat_ms: int | None,
+    cooldown_interval_ms: int,
     repeats_to_cooldown: int,
-) -> Sequence[float]:
+) -> tvm.runtime.module.BenchmarkResult:
     """Seconds per call, `repeat` means of at least `number` calls, after one call to warm up."""
     once()
+    min_repeat_s = (min_repeat_ms or 0) / 1e3
     results = []
     for index in range(repeat):
         while True:
@@ -237,6 +230,6 @@ def time_repeats(
                 break
             number = int(max(min_repeat_s / max(elapsed / number, 1e-9) + 1, number * 1.618))
         results.append(elapsed / number)
-        if cooldown_s > 0 and (index + 1) % repeats_to_cooldown == 0:
-            time.sleep(cooldown_s)
-    return results
+        if cooldown_interval_ms > 0 and (index + 1) % repeats_to_cooldown == 0:
+            time.sleep(cooldown_interval_ms / 1e3)
+    return tvm.runtime.module.BenchmarkResult(results)

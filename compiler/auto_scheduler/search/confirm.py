@@ -1,10 +1,11 @@
-"""Which records of a task are faster than its untuned kernel, measured again in turn.
+"""The time of a task's untuned kernel, and which records beat it, measured again in turn.
 
 The fastest looking of many measurements owes part of its rate to luck.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +14,51 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from ...autotvm.confirm import FINALISTS, LEAST_GAIN, seconds_in_turn
-from ...errors import RecordError
+from ...autotvm.measure import measure_batch
+from ...errors import BatonError, RecordError
 from ...lowering.selection.default_kernel import library_kernels
 from ...lowering.selection.extract import alone
 from ...records.auto_scheduler.record import Record, replay
 from ...records.auto_scheduler.workload import ENTRY
 from .candidate import ScheduledModule, device_kind, plain_config
+from .engine import logged_target
 from .templates import TemplateCandidate
 
 if TYPE_CHECKING:
     from ..task import SearchTask
+
+
+logger = logging.getLogger("baton.auto_scheduler")
+
+
+def measure_untuned(task: SearchTask, builder: Any, runner: Any) -> Record | None:
+    """Measure the kernel as Baton's schedule library builds it.
+
+    Returns the summed times of the kernels that do the task's work; changes of
+    layout at the task's edges are not counted, since a network makes them elsewhere. None if the
+    task was not extracted from a model, so that its operators are unknown, or if it does not build.
+    """
+    if task.origin is None:
+        return None
+    mod, function, bindings = task.origin
+    try:
+        kernels = library_kernels(alone(mod, function, bindings), task.target)
+    except BatonError as error:
+        logger.warning("%s has no schedule to compare with: %s", task.desc, error)
+        return None
+    candidates = [_module(kernel.func, task.target) for kernel in kernels]
+    results = measure_batch({"builder": builder, "runner": runner}, candidates)
+    wrong = next((result for result in results if not result.is_right), None)
+    if wrong is not None or not results:
+        reason = "no kernel" if wrong is None else wrong.error_msg
+        logger.warning("%s can't be measured without tuning: %s", task.desc, reason)
+        return None
+    repeats = min(len(result.costs) for result in results)
+    costs = tuple(
+        sum(r.costs[i] * kernel.calls for r, kernel in zip(results, kernels, strict=True))
+        for i in range(repeats)
+    )
+    return Record(task.workload_key, logged_target(task.target), [[], []], costs, untuned=True)
 
 
 @dataclass(frozen=True)

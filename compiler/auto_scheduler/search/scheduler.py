@@ -205,7 +205,7 @@ class TaskScheduler:
 
     def _measure_untuned(self) -> None:
         """Log what each task has to beat, unless the log says so already."""
-        from .baseline import measure_untuned
+        from .confirm import measure_untuned
 
         for index, task in enumerate(self.tasks):
             if any(record.untuned for record in self._known[index]):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import SavedModuleError
 from ..text import syntax
 from .attributes import read_attributes
 from .graph import Graph
-from .scopes import Scope, common, order
 
 _LEAVES = frozenset(
     {"relay.Var", "relay.Constant", "GlobalVar", "relay.GlobalVar", "Op", "relay.Op",
@@ -325,3 +325,53 @@ class _Body:
             return syntax.Block([], names[root])
         with self.reader.nested(root, "conditions are nested too deep"):
             return self._region(root, scope, names)
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """Body of a function, branch or let. `nodes` are in evaluation order.
+
+    Nodes of a saved body can be used in several branches. Each is evaluated once, in the innermost
+    scope that is visible to all its uses.
+    """
+
+    outer: Scope | None
+    depth: int
+    nodes: list[int] = field(default_factory=list)
+
+    def inner(self) -> Scope:
+        return Scope(self, self.depth + 1)
+
+
+def common(left: Scope, right: Scope) -> Scope:
+    """Innermost common scope."""
+    while left is not right:
+        if left.depth >= right.depth:
+            assert left.outer is not None
+            left = left.outer
+        else:
+            assert right.outer is not None
+            right = right.outer
+    return left
+
+
+def order(root: int, uses: Callable[[int], Iterable[int]]) -> list[int]:
+    """Topological order of the nodes below `root`, operands first. ValueError on a cycle."""
+    done: dict[int, bool] = {}
+    result: list[int] = []
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            done[node] = True
+            result.append(node)
+        elif node not in done:
+            done[node] = False
+            stack.append((node, True))
+            below = list(uses(node))
+            if any(done.get(each) is False for each in below):
+                raise ValueError(f"node {node} is part of a circle")
+            stack.extend((each, False) for each in reversed(below) if each not in done)
+        elif done[node] is False:
+            continue
+    return result

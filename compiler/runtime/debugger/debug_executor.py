@@ -180,24 +180,10 @@ repeats_to_cooldown
         return times
 
     def run_individual_node(
-        self,
-        index: int,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
+        self, index: int, number: int = 10, *timing: int, **options: int
     ) -> BenchmarkResult:
-        """Times of one node; see `run_individual`."""
-        times = self.run_individual(
-            number,
-            repeat,
-            min_repeat_ms,
-            limit_zero_time_iterations,
-            cooldown_interval_ms,
-            repeats_to_cooldown,
-        )
+        """Times of one node; `timing` and `options` are the arguments of `run_individual`."""
+        times = self.run_individual(number, *timing, **options)
         if not 0 <= index < len(times):
             raise InputError(f"no node {index}; there are {len(times)}")
         return BenchmarkResult(times[index])

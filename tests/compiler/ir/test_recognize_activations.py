@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from compiler.ir.recognize_gelu import RecognizeGelu
-from compiler.ir.recognize_silu import RecognizeSilu
+from compiler.ir.recognize_activations import RecognizeGelu, RecognizeSilu
 
 OPS = relax.op
 TENSOR = ((4, 33), "float32")

@@ -16,7 +16,7 @@ from tvm.ir.instrument import pass_instrument
 from compiler import relay
 from compiler.ir.rewrite import CallRule, rewrite_calls
 from compiler.relay import calling_convention, relay_to_relax
-from compiler.relay.imported_module import imported_relax_module
+from compiler.relay.relax_to_relay import imported_relax_module
 
 
 @pass_instrument

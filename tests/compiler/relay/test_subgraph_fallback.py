@@ -14,7 +14,7 @@ from compiler import relay
 from compiler.errors import BuildError, TargetError
 from compiler.lowering import steps
 from compiler.partition import Strategy, partition, register, unregister
-from compiler.relay.subgraph_fallback import ON_COMPILE_ERROR
+from compiler.relay.lower_and_build import ON_COMPILE_ERROR
 from compiler.runtime import graph_executor
 
 X = np.random.default_rng(1).random((4, 8)).astype("float32") + 1

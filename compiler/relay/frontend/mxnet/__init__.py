@@ -67,7 +67,7 @@ def from_mxnet(
     UnknownShapeError
         The shape of an input is not given and does not follow from others.
     """
-    from compiler.relay.imported_module import ImportedModule
+    from compiler.relay.relax_to_relay import ImportedModule
 
     if not hasattr(symbol, "tojson"):
         symbol, arg_params, aux_params = _traced(symbol, shape, dtype, arg_params or aux_params)

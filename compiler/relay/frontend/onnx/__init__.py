@@ -83,7 +83,7 @@ def from_onnx(
     UnknownShapeError
         An input has no rank, neither in the model nor in `shape`, or a dimension is invalid.
     """
-    from compiler.relay.imported_module import ImportedModule
+    from compiler.relay.relax_to_relay import ImportedModule
 
     del convert_config
     if export_node_renamed_model_path is not None:
@@ -110,9 +110,8 @@ def import_model(
     """
     from compiler.errors import BatonError, FrontendError
     from compiler.ir.fold_constants import FoldConstant
-    from compiler.ir.recognize_gelu import RecognizeGelu
+    from compiler.ir.recognize_activations import RecognizeGelu, RecognizeSilu
     from compiler.ir.recognize_layer_norm import RecognizeLayerNorm
-    from compiler.ir.recognize_silu import RecognizeSilu
 
     from .graph import GraphImporter
     from .model import load_model, resolve_inputs, resolve_opsets

@@ -56,7 +56,7 @@ def from_tflite(
     from tvm.relax.frontend.tflite import tflite_frontend
 
     from compiler.ir.fold_constants import FoldConstant
-    from compiler.relay.imported_module import ImportedModule
+    from compiler.relay.relax_to_relay import ImportedModule
 
     from .converter import Converter
 

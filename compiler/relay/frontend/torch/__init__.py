@@ -96,7 +96,7 @@ def from_pytorch(
     except ImportError as error:
         raise FrontendError("from_pytorch needs PyTorch: pip install 'baton-tvm[torch]'") from error
     from compiler.ir.dynamic_shape import with_bounds
-    from compiler.relay.imported_module import ImportedModule
+    from compiler.relay.relax_to_relay import ImportedModule
     from compiler.runtime.metadata import OUTPUT_NAMES
 
     from ..onnx import import_model

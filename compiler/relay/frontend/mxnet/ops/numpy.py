@@ -41,11 +41,6 @@ def _always(value: bool, function: Callable[..., Any]) -> Converter:
     return convert
 
 
-def matmul(node: SymbolNode) -> relax.Expr:
-    """numpy's matrix product: leading axes are broadcast."""
-    return op.matmul(node[0], node[1])
-
-
 def dot(node: SymbolNode) -> relax.Expr:
     """numpy's dot: the last axis with the last but one, no broadcasting of the others."""
     left, right = node[0], node[1]
@@ -212,7 +207,6 @@ CONVERTERS: dict[str, Converter] = {
     "_npi_bitwise_and": _bitwise(op.bitwise_and, op.logical_and),
     "_npi_bitwise_or": _bitwise(op.bitwise_or, op.logical_or),
     "_npi_bitwise_xor": _bitwise(op.bitwise_xor, op.logical_xor),
-    "_npi_matmul": matmul,
     **dict.fromkeys(("_np_dot", "_npi_dot"), dot),
     "_npi_tensordot": tensordot,
     "_npi_einsum": einsum,
