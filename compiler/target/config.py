@@ -271,6 +271,8 @@ def _check_cuda(config: dict[str, Any], attribute: str) -> None:
         if config["kind"] == "cuda":
             from . import cuda_driver
 
+            if config[attribute] == "sm_90":
+                config[attribute] = "sm_90a"  # with wgmma; such code is for this GPU alone
             for name, value in cuda_driver.unlike_table(config[attribute]).items():
                 config.setdefault(name, value)
     if not _CUDA_ARCHITECTURE.fullmatch(config[attribute]):

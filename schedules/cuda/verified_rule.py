@@ -9,7 +9,6 @@ from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
 from ..anchor import block_names
-from .limits import plain
 from .verify import has_thread_bindings, launches_in_loops, limit_violation
 
 _logger = logging.getLogger("baton.schedules")
@@ -41,7 +40,7 @@ class Checked(ScheduleRule):
             return None
         try:
             with target:
-                schedule = self.rule.apply(func, plain(target), tunable)
+                schedule = self.rule.apply(func, target, tunable)
             reason = None if schedule is None else _objection(func, schedule, target)
         except MemoryError:
             raise

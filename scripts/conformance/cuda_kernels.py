@@ -1,12 +1,13 @@
 """Prove every family of CUDA kernels as far as that goes without a GPU.
 
 Each kernel runs in the PTX interpreter of the tests as nvcc made it, and its result is compared
-with the CPU's. Then it runs with one thing missing: each barrier and each wait for copies is
-removed, each shared array shortened by a quarter. The interpreter follows every access: where a
+with the CPU's. Then it runs with one thing missing: each barrier, fence and wait is removed, each
+shared array shortened by a quarter. The interpreter follows every access: where a
 barrier is missing and nothing is noticed, all accesses of different threads to one place were still
 ordered, by other barriers; such a barrier is redundant. ptxas says what the kernels of each
 architecture take. It is an error if a kernel is wrong, a shortened array is not noticed, a kernel
-spills, or a multiprocessor has no room for one block. Needs nvcc and ptxas.
+spills, a multiprocessor has no room for one block, or ptxas waits for each `wgmma` at once. Needs
+nvcc and ptxas. Families of one architecture are examined for that one alone.
 
     python -m scripts.conformance.cuda_kernels                       # all families
     python -m scripts.conformance.cuda_kernels conv softmax --arch sm_80
@@ -35,12 +36,13 @@ def main() -> int:
     unknown = set(options.families) - {family.name for family in FAMILIES}
     if unknown:
         parser.error(f"no such family: {', '.join(sorted(unknown))}")
-    print(f"{'family':22}{'arch':7}{'rule':26}" + "".join(f"{title:>10}" for title in HEAD))
+    print(f"{'family':26}{'arch':7}{'rule':26}" + "".join(f"{title:>10}" for title in HEAD))
     totals: Counter[str] = Counter()
     for family in FAMILIES:
         if not options.families or family.name in options.families:
-            for arch in options.arch:
-                totals += examine(family, arch, whole=arch == options.arch[0])
+            archs = [family.arch] if family.arch else options.arch
+            for arch in archs:
+                totals += examine(family, arch, whole=arch == archs[0])
     print("; ".join(f"{totals[what]} {what}" for what in (*HEAD[:4], "redundant", "failures")))
     return 1 if totals["failures"] else 0
 
@@ -60,6 +62,9 @@ def examine(family: Family, arch: str, whole: bool) -> Counter[str]:
         if blocks == 0 or used[launch.kernel].spilled:
             found["failures"] += 1
             notes.append(f"{launch.kernel} spills, or no multiprocessor has room for it")
+        if used[launch.kernel].serialized:
+            found["failures"] += 1
+            notes.append(f"ptxas serializes the wgmma of {launch.kernel}")
     row = [str(found[what]) if whole else "" for what in HEAD[:4]]
     shared = max(
         used[launch.kernel].shared + launch.dynamic_shared for launch in scheduled.launches
@@ -71,7 +76,7 @@ def examine(family: Family, arch: str, whole: bool) -> Counter[str]:
         f"{min(occupancy):.0%}",
     ]
     columns = "".join(f"{value:>10}" for value in row)
-    print(f"{family.name:22}{arch:7}{rule:26}{columns}", flush=True)
+    print(f"{family.name:26}{arch:7}{rule:26}{columns}", flush=True)
     for note in notes:
         print(f"    {note}")
     return found

@@ -314,7 +314,7 @@ def timed(folder: Folder, each: networks.Timed, archs: list[str]) -> Iterator[di
     """A layer whose time is taken; results are compared on the machine, with PyTorch's."""
     for dtype in each.dtypes:
         case = f"timed_{slug(each.name)}_{dtype}"
-        for arch in archs:
+        for arch in (*archs, *(["sm_90a"] if "sm_90" in archs and dtype == "float16" else [])):
             write = functools.partial(_timed_library, each, arch, dtype)
             folder.keep(f"{case}-{arch}.so", write)
         yield {
@@ -335,7 +335,7 @@ def _timed_library(each: networks.Timed, arch: str, dtype: str, path: pathlib.Pa
 def cases(folder: Folder, archs: list[str], models: list[str], small: bool) -> Iterator[dict]:
     """Build everything; what the kit's list says of each case."""
     for each in FAMILIES:
-        yield family(folder, each, archs)
+        yield family(folder, each, [each.arch] if each.arch else archs)
     networks.register_on_the_cpu()
     plain = networks.small_network()
     yield network(folder, "launched one by one", plain, archs, graph=False)

@@ -79,7 +79,9 @@ def workload() -> None:
         built(network, host)
     for each in networks.TIMED:
         built(each.module(each.dtypes[0]), HOSTS[0])
-    for family, arch in itertools.product(FAMILIES, ("sm_80", "sm_90")):
+    for family, arch in itertools.product(FAMILIES, ("sm_80", "sm_90", "sm_90a")):
+        if (family.arch or arch) != arch:
+            continue
         func = tvm.ir.load_json(tvm.ir.save_json(family.func()))
         _, func, target = family.scheduled(arch)
         with device_code():

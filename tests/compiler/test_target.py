@@ -182,14 +182,15 @@ class TestHosts:
         with pytest.raises(TargetError, match="host 'cuda' is not a CPU"):
             targets.parse("llvm", "cuda -arch=sm_90")
 
-    def test_the_architecture_of_a_visible_gpu_is_taken(self, monkeypatch):
+    @pytest.mark.parametrize(("version", "arch"), [("8.6", "sm_86"), ("9.0", "sm_90a")])
+    def test_the_architecture_of_a_visible_gpu_is_taken(self, monkeypatch, version, arch):
         class Device:
             exist = True
-            compute_version = "8.6"
+            compute_version = version
 
         monkeypatch.setattr(tvm, "cuda", lambda index: Device())
         monkeypatch.setattr(cuda_runtime, "missing", lambda: None)
-        assert targets.parse("cuda -model=3090").attrs["arch"] == "sm_86"
+        assert targets.parse("cuda -model=3090").attrs["arch"] == arch
 
     def test_without_architecture_and_gpu_the_error_says_to_pass_one(self, monkeypatch):
         class Device:

@@ -1,4 +1,4 @@
-"""PTX with one thing missing: a barrier, a wait for copies, a part of a shared array."""
+"""PTX with one thing missing: a barrier, a fence, a wait, a part of a shared array."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from tests.ptx.scheduled import Launch
 
 _MEETING = re.compile(
-    r"^\s*(bar\.sync|bar\.warp\.sync|barrier\.\w+|cp\.async\.wait_\w+)[^;]*;", re.MULTILINE
+    r"^\s*(bar\.sync|bar\.warp\.sync|barrier\.\w+|cp\.async\.wait_\w+|fence\.proxy\.async"
+    r"|wgmma\.fence|wgmma\.wait_group)[^;]*;",
+    re.MULTILINE,
 )
 _SHARED = re.compile(r"^\s*\.shared (?:\.align \d+ )?\.(\w+) ([\w$]+)(?:\[(\d+)\])?;", re.MULTILINE)
 
@@ -25,7 +27,7 @@ class Mutant:
 
 
 def mutants(ptx: str, launches: list[Launch]) -> Iterator[Mutant]:
-    """All of them: each barrier and each wait removed, each array shortened by a quarter."""
+    """All of them: each barrier, fence and wait removed, each array shortened by a quarter."""
     for match in _MEETING.finditer(ptx):
         line = ptx.count("\n", 0, match.start(1)) + 1
         text = ptx[: match.start()] + ptx[match.end() :]

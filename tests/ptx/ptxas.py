@@ -22,15 +22,21 @@ _KERNEL = re.compile(r"Compiling entry function '([\w$]+)'")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
+# C7510 and its neighbors: ptxas waits after each wgmma, because of registers that are touched.
+_SERIALIZED = re.compile(r"wgmma\S* instructions are serialized.*in the function '([\w$]+)'")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one kernel: registers of a thread, bytes spilled, bytes of static shared memory."""
+    """Of one kernel: registers of a thread, bytes spilled, bytes of static shared memory.
+
+    `serialized`: whether ptxas waits for each `wgmma` of it at once.
+    """
 
     registers: int
     spilled: int
     shared: int
+    serialized: bool = False
 
     def occupancy(self, arch: str, threads: int, dynamic_shared: int) -> tuple[int, float]:
         """Blocks that a multiprocessor runs at a time, and the share of its threads these are."""
@@ -47,11 +53,14 @@ def resources(ptx: str, arch: str) -> dict[str, Resources]:
         path.write_text(ptx)
         command = [PTXAS, "-v", "-O3", f"-arch={arch}", "-o", str(path.with_suffix(".cubin"))]
         done = subprocess.run([*command, str(path)], check=True, capture_output=True, text=True)
+    serialized = set(_SERIALIZED.findall(done.stderr))
     found = {}
     for part in done.stderr.split("ptxas info    : Compiling")[1:]:
         name = _KERNEL.match("Compiling" + part)
         spills, used, shared = (rule.search(part) for rule in (_SPILLS, _USED, _SHARED))
         assert name and spills and used, part
         spilled = int(spills[1]) + int(spills[2])
-        found[name[1]] = Resources(int(used[1]), spilled, int(shared[1]) if shared else 0)
+        found[name[1]] = Resources(
+            int(used[1]), spilled, int(shared[1]) if shared else 0, name[1] in serialized
+        )
     return found

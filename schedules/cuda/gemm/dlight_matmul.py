@@ -10,6 +10,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 
 from ...tensor_intrinsics import import_on_demand
+from ..limits import plain
 
 _ORDER, _STAGE = "software_pipeline_order", "software_pipeline_stage"
 # Both operands go to registers, then the product of the tiles before runs, and then they go on to
@@ -27,7 +28,7 @@ class Products(ScheduleRule):
     def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when it is not a matrix product."""
         import_on_demand()
-        schedule = gpu.Matmul().apply(func, target, tunable)
+        schedule = gpu.Matmul().apply(func, plain(target), tunable)
         if schedule is not None:
             for block in _blocks(schedule, schedule.get_sblock("root")):
                 _flatten_pipeline(schedule, schedule.get_loops(block))

@@ -29,6 +29,7 @@ class FmaCore:
 
     sum_dtype = "float32"
     itemsize = 4
+    in_flight = 0
 
     def __init__(self, tile: Tile, a: Operand, b: Operand) -> None:
         self.tile = tile

@@ -29,6 +29,7 @@ class Tile:
     warps_j: int
     k_bytes: int = 64  # bytes of k in each operand row
     on_tensor_cores: bool = True  # otherwise each thread multiplies float32 in squares of 4 by 4
+    is_wgmma: bool = False  # by warpgroups, which share the rows, not by warps
 
     def rows(self, letter: str) -> int:
         """Rows of the tile of the operand that has this axis."""
@@ -62,7 +63,9 @@ class Tile:
         if not self.on_tensor_cores:
             sums = QUAD * QUAD * self.quads_i * self.quads_j
             return sums + 2 * QUAD * (self.quads_i + self.quads_j) + 40
-        return 4 * self.mma_i * self.mma_j + 4 * self.mma_i + 2 * self.mma_j + 40
+        # A warpgroup has no fragments; 24 more registers cover what ptxas uses (CUDA 13.0).
+        fragments = 24 if self.is_wgmma else 4 * self.mma_i + 2 * self.mma_j
+        return 4 * self.mma_i * self.mma_j + fragments + 40
 
     def shared(self, stages: int) -> int:
         """Bytes of shared memory."""
@@ -79,6 +82,19 @@ MMA_TILES = (
     Tile(32, 32, 1, 2),
     Tile(16, 128, 1, 4),
     Tile(16, 64, 1, 4),
+)
+WGMMA_TILES = tuple(
+    Tile(i, j, i // MMA_I, 1, k_bytes, is_wgmma=True)
+    for i, j, k_bytes in (
+        (128, 256, 128),
+        (128, 128, 128),
+        (128, 64, 128),
+        (64, 256, 128),
+        (64, 128, 128),
+        (64, 64, 128),
+        (128, 128, 64),
+        (64, 64, 64),
+    )
 )
 FMA_TILES = tuple(
     Tile(*sizes, on_tensor_cores=False)
@@ -125,9 +141,12 @@ class Plan:
         together = min(resident, -(-self.blocks // limits.sms))
         waves = -(-self.blocks // (limits.sms * together))
         rate = device.tensor_bytes if tile.on_tensor_cores else 4 * device.fmas
+        lead = self.stages - 1
+        if tile.is_wgmma:
+            rate, lead = device.wgmma_rate(tile.i, tile.j), self.stages - 2
         products = together * tile.i * tile.j * tile.k_bytes / rate
         copies = together * (tile.i + tile.j) * tile.k_bytes / device.l2_bytes_per_cycle
-        waiting = device.latency_cycles / (self.stages - 1)
+        waiting = device.latency_cycles / lead
         step = max(products, copies, waiting)
         results = 4 * tile.i * tile.j * together / device.l2_bytes_per_cycle
         cycles = waves * (self.steps * step + device.latency_cycles + results)

@@ -3,7 +3,7 @@
     blockIdx = (tile of j, tile of i, s and part of k)
       for each step of k:              `stages` steps are under way at a time
         A, B tiles -> shared           cp.async of up to 16 bytes; zeros outside of the image
-        products -> sums in registers  `MmaCore`: tensor cores; `FmaCore`: float32
+        products -> sums in registers  `WgmmaCore`, `MmaCore`: tensor cores; `FmaCore`: float32
       sums -> shared -> epilogue       rows of whole vectors, as the output lies in memory
 
 The tiles of a convolution are gathered from the image: there is no im2col buffer. Where k is
@@ -31,6 +31,7 @@ from .gemm_tiles import Plan
 from .intrinsics import INSTRUCTIONS, pointer
 from .mma_core import MmaCore
 from .tile_loops import both, rounds, where
+from .wgmma_core import WgmmaCore
 
 Expr = Any
 _ADDING_THREADS = 128
@@ -41,7 +42,8 @@ def kernel(contraction: Contraction, plan: Plan, device: Device) -> tirx.PrimFun
     operands = contraction.a, contraction.b
     core: MmaCore | FmaCore
     if plan.tile.on_tensor_cores:
-        core = MmaCore(plan.tile, INSTRUCTIONS[contraction.a.dtype], *operands)
+        of_tile = WgmmaCore if plan.tile.is_wgmma else MmaCore
+        core = of_tile(plan.tile, INSTRUCTIONS[contraction.a.dtype], *operands)
     else:
         core = FmaCore(plan.tile, *operands)
     predicted = plan.seconds(device, core.itemsize)
@@ -112,20 +114,26 @@ class _Kernel:
             for letter in "ij"
         }
         core.begin(self.thread)
-        for stage in range(plan.stages - 1):
+        # A stage that is still multiplied is not overwritten.
+        lead = plan.stages - 1 - core.in_flight
+        for stage in range(lead):
             if stage < plan.steps:
                 self._load(_const(stage), _const(stage))
             T.evaluate(intrinsics.commit())
         with T.serial(0, plan.steps) as step:
-            T.evaluate(intrinsics.wait(plan.stages - 2))
+            T.evaluate(intrinsics.wait(lead - 1))
+            if core.in_flight:
+                T.evaluate(intrinsics.fence_wgmma())
             T.evaluate(T.tvm_storage_sync("shared.dyn"))
-            ahead = step + (plan.stages - 1)
+            ahead = step + lead
             with T.If(ahead < plan.steps), T.Then():
                 self._load(ahead, ahead % plan.stages)
             T.evaluate(intrinsics.commit())
             stage = step % plan.stages
             firsts = (stage * core.length(letter) for letter in "ij")
             core.multiply(self.shared["i"], self.shared["j"], *firsts)
+        if isinstance(core, WgmmaCore):
+            core.finish()
         # Only empty groups are left; the results' place in shared memory may be that of the tiles.
         T.evaluate(T.tvm_storage_sync("shared.dyn"))
         self._store()

@@ -23,6 +23,11 @@ WARP = 32
 FIRST_ARCH = 80
 """From here on there are `cp.async`, and `mma.sync` of these shapes."""
 
+WGMMA_I = 64
+"""Rows that a warpgroup multiplies by one `wgmma`."""
+WGMMA_BYTES, WGMMA_LINES = 128, 8
+"""Bytes of a line of the widest swizzle, and lines after which it repeats."""
+
 QUAD = 4
 """float32s of a vector."""
 
@@ -43,15 +48,23 @@ class Instruction:
         return f"baton_mma_{self.dtype}"
 
     @property
+    def kind(self) -> str:
+        """C's type of a sum."""
+        return "int" if self.sum_dtype == "int32" else "float"
+
+    def updated(self, count: int) -> str:
+        """The first sums as operands of inline assembly that changes them."""
+        letter = "r" if self.sum_dtype == "int32" else "f"
+        return ", ".join(f'"+{letter}"(sums[{at}])' for at in range(count))
+
+    @property
     def source(self) -> str:
-        kind, letter = ("int", "r") if self.sum_dtype == "int32" else ("float", "f")
-        sums = ", ".join(f'"+{letter}"(sums[{at}])' for at in range(4))
         a = ", ".join(f'"r"(a[{at}])' for at in range(4))
         return (
-            f"{_HEAD} {self.name}({kind}* sums, const unsigned* a, const unsigned* b) {{\n"
+            f"{_HEAD} {self.name}({self.kind}* sums, const unsigned* a, const unsigned* b) {{\n"
             f'  asm("mma.sync.aligned.m16n8k{self.k}.row.col.{self.types} "\n'
             '      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"\n'
-            f'      : {sums} : {a}, "r"(b[0]), "r"(b[1]));\n'
+            f'      : {self.updated(4)} : {a}, "r"(b[0]), "r"(b[1]));\n'
             "}\n"
         )
 
@@ -81,6 +94,78 @@ def pointer(buffer: Any, place: Any) -> Any:
 def mma(instruction: Instruction, sums: Any, a: Any, b: Any) -> Any:
     """sums += a * b; pointers to 4 sums, 4 registers and 2 registers."""
     return cuda_func_call(instruction.name, sums, a, b, source_code=instruction.source)
+
+
+def wgmma(
+    instruction: Instruction, columns: int, k: int, across: tuple[bool, ...], *pointers: Any
+) -> Any:
+    """Begin sums += a * b, 64 rows by `columns`; what was begun before is complete afterwards.
+
+    `pointers`: to the sums of a thread, and to both operands in shared memory: `k` elements by
+    64 rows or `columns`. `across`: for each operand, whether its lines are of 64 rows, not of k.
+    """
+    itemsize = MMA_K_BYTES // instruction.k
+    lines = [WGMMA_BYTES if rows else k * itemsize for rows in across]
+    # Descriptors count in chunks of 16 bytes: from line 0 to line 8, and from a block of 64 rows to
+    # the next one. The two highest bits are the swizzle: 1 is that of 128 bytes, 2 that of 64.
+    fields = [
+        (WGMMA_BYTES // line) << 62
+        | line * WGMMA_LINES // CHUNK_BYTES << 32
+        | (k * line // CHUNK_BYTES if rows else 1) << 16
+        for line, rows in zip(lines, across, strict=True)
+    ]
+    further = [instruction.k * WGMMA_BYTES if rows else MMA_K_BYTES for rows in across]
+    signs = "" if instruction.kind == "int" else ", 1, 1"
+    if itemsize == TRANSPOSED_BITS // 8:
+        signs += "".join(f", {int(rows)}" for rows in across)
+    count = columns // 2
+    sums = ", ".join(f"%{at}" for at in range(count))
+    descriptors: list[str] = []
+    body = ""
+    for step in range(k // instruction.k):
+        a = count + len(descriptors)
+        kinds = ".".join(instruction.types.split(".")[:3])
+        body += (
+            f'    "wgmma.mma_async.sync.aligned.m64n{columns}k{instruction.k}.{kinds} "\n'
+            f'    "{{{sums}}}, %{a}, %{a + 1}, 1{signs};\\n"\n'
+        )
+        descriptors += [
+            f'"l"({name} + {step * far // CHUNK_BYTES})'
+            for name, far in zip("ab", further, strict=True)
+        ]
+    name = f"baton_wgmma_{instruction.dtype}_{columns}_{k}_{int(across[0])}{int(across[1])}"
+    source = (
+        # Swizzles repeat after 1024 bytes, and TVM 0.27 aligns dynamic shared memory to 64.
+        f"extern __shared__ __align__({WGMMA_BYTES * WGMMA_LINES}) unsigned char "
+        "buf_dyn_shmem_ptr[];\n"
+        f"{_HEAD} {name}({instruction.kind}* sums, const void* at_a, const void* at_b) {{\n"
+        f"  unsigned long long a = (__cvta_generic_to_shared(at_a) >> 4) | {fields[0]}ull;\n"
+        f"  unsigned long long b = (__cvta_generic_to_shared(at_b) >> 4) | {fields[1]}ull;\n"
+        f'  asm volatile("wgmma.fence.sync.aligned;\\n"\n{body}'
+        '    "wgmma.commit_group.sync.aligned;\\n"\n    "wgmma.wait_group.sync.aligned 1;"\n'
+        f"    : {instruction.updated(count)}\n"
+        f'    : {", ".join(descriptors)} : "memory");\n'
+        "}\n"
+    )
+    return cuda_func_call(name, *pointers, source_code=source)
+
+
+def wait_wgmma(instruction: Instruction, count: int, sums: Any) -> Any:
+    """Wait until the sums are complete."""
+    name = f"baton_wait_wgmma_{instruction.sum_dtype}_{count}"
+    source = (
+        f"{_HEAD} {name}({instruction.kind}* sums) {{\n"
+        f'  asm volatile("wgmma.wait_group.sync.aligned 0;"\n    : {instruction.updated(count)}'
+        ' :: "memory");\n'
+        "}\n"
+    )
+    return cuda_func_call(name, sums, source_code=source)
+
+
+def fence_wgmma() -> Any:
+    """Let `wgmma` see, after the next barrier, what this thread has written to shared memory."""
+    source = f'{_HEAD} baton_fence_wgmma() {{ asm volatile("fence.proxy.async;" ::: "memory"); }}\n'
+    return cuda_func_call("baton_fence_wgmma", source_code=source)
 
 
 def ldmatrix(registers: Any, shared: Any, transposed: bool) -> Any:

@@ -23,7 +23,10 @@ class MmaCore:
 
     `step`: elements of k in a tile of shared memory.
     `operands`: by "i" and "j", as they are copied to shared memory.
+    `in_flight`: steps that are still multiplied while the threads go on.
     """
+
+    in_flight = 0
 
     def __init__(self, tile: Tile, instruction: Instruction, a: Operand, b: Operand) -> None:
         self.tile, self.instruction = tile, instruction

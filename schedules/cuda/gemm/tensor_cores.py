@@ -12,7 +12,7 @@ from ...anchor import block_names
 from .. import device as devices
 from ..device import Device
 from .contraction import Contraction, multiplied, take_apart
-from .gemm_tiles import MMA_TILES, Plan, cheapest
+from .gemm_tiles import MMA_TILES, WGMMA_TILES, Plan, cheapest
 from .implicit_gemm import kernel
 from .intrinsics import FIRST_ARCH, INSTRUCTIONS
 
@@ -61,4 +61,5 @@ def _plan(contraction: Contraction, device: Device) -> Plan | str:
         return f"it multiplies {a} by {b}"
     if sums not in (a, INSTRUCTIONS[a].sum_dtype):
         return f"it sums {a} in {sums}"
-    return cheapest(MMA_TILES, contraction, device)
+    is_wgmma = device.wgmma_bytes and a != "float32"  # it would cut float32 off, not round it
+    return cheapest((*MMA_TILES, *(WGMMA_TILES if is_wgmma else ())), contraction, device)

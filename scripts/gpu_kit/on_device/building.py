@@ -75,6 +75,7 @@ def family(case: str) -> Result:
 
     gpu = cases.device()
     arch = "sm_" + str(gpu.compute_version).replace(".", "")
+    arch = "sm_90a" if arch == "sm_90" else arch
     func = tvm.ir.load_json((cases.FOLDER / f"{case}.tir.json").read_text())
     target = Target({"kind": "cuda", "arch": arch}, host="llvm")
     scheduled = rules.schedule(func, target)

@@ -76,7 +76,7 @@ def layer(case: str, dtype: str, compiled: bool = False) -> Result:
     stored = "float16" if dtype == "float16" else "float32"
     rng = np.random.default_rng(0)
     values = [rng.uniform(-1, 1, shape).astype(stored) for shape in said["shapes"]]
-    library = load_module(str(cases.FOLDER / f"{case}-{cases.arch()}.so"))
+    library = load_module(cases.library(case))
     module = graph_executor.GraphModule(library["default"](cases.device()))
     module.set_input({f"x{at}": value for at, value in enumerate(values)})
     given = [torch.from_numpy(value).cuda() for value in values]

@@ -18,7 +18,11 @@ from tvm.target import Target
 
 from schedules import rules
 from schedules.attention import AttentionWorkload, Heads, Mask
+from schedules.cuda import device as devices
 from schedules.cuda.attention import attention
+from schedules.cuda.gemm.contraction import take_apart
+from schedules.cuda.gemm.gemm_tiles import WGMMA_TILES, Plan, Tile
+from schedules.cuda.gemm.implicit_gemm import kernel
 from schedules.matmul import Operand
 from tests.schedules.cuda.checking import reference, tensor
 
@@ -40,6 +44,8 @@ class Family:
         Inputs -> the result, where the function is written for a GPU.
     prepare : callable, optional
         Changes random inputs into what the kernel was promised.
+    arch : str, optional
+        The only architecture whose kernel it is.
     """
 
     name: str
@@ -47,6 +53,7 @@ class Family:
     tolerance: float = 1e-5
     expected: Callable[[list[np.ndarray]], np.ndarray] | None = None
     prepare: Callable[[list[np.ndarray]], object] | None = None
+    arch: str | None = None
 
     def func(self) -> tirx.PrimFunc:
         """The function without a schedule."""
@@ -73,6 +80,37 @@ class Family:
         np.testing.assert_allclose(
             found.astype("float64"), expected, rtol=self.tolerance, atol=self.tolerance
         )
+
+
+@dataclass(frozen=True)
+class OfTile(Family):
+    """A product or convolution whose kernel has this tile and divides k into `parts`."""
+
+    arch: str | None = "sm_90a"
+    tile: Tile = WGMMA_TILES[0]
+    parts: int = 1
+
+    def scheduled(self, arch: str = "sm_90a") -> tuple[str, tirx.PrimFunc, Target]:
+        assert arch == self.arch
+        target = Target({"kind": "cuda", "arch": arch}, host="llvm")
+        return "cuda.tensor_cores", planned(self.func(), target, self.tile, self.parts), target
+
+
+def planned(
+    func: tirx.PrimFunc, target: Target, tile: Tile, parts: int = 1, stages: int = 4
+) -> tirx.PrimFunc:
+    """The kernel of one tile, whatever would be cheapest."""
+    taken = take_apart(func)
+    assert taken is not None
+    steps = -(-taken.extent("k") * tvm.DataType(taken.a.dtype).itemsize // tile.k_bytes)
+    tiles = [-(-taken.extent(letter) // size) for letter, size in (("i", tile.i), ("j", tile.j))]
+    plan = Plan(tile, stages, parts, -(-steps // parts), *tiles, taken.extent("s"))
+    return kernel(taken, plan, devices.of(target))
+
+
+def _wgmma(name: str, tensors: Callable, tolerance: float, *tile: int, parts: int = 1) -> Family:
+    (found,) = (each for each in WGMMA_TILES if (each.i, each.j, each.k_bytes) == tile)
+    return OfTile(f"wgmma, {name}", tensors, tolerance, tile=found, parts=parts)
 
 
 def _values(rng: np.random.Generator, param: tvm.ir.Var) -> np.ndarray:
@@ -104,6 +142,19 @@ def _product(result: str) -> Callable[..., te.Tensor]:
         shape = (a.shape[0], b.shape[1])
         return te.compute(
             shape, lambda i, j: te.sum(a[i, k].astype(result) * b[k, j].astype(result), axis=k)
+        )
+
+    return compute
+
+
+def _columns(result: str) -> Callable[..., te.Tensor]:
+    """The transposed first matrix times the second one."""
+
+    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, a.shape[0]), name="k")
+        shape = (a.shape[1], b.shape[1])
+        return te.compute(
+            shape, lambda i, j: te.sum(a[k, i].astype(result) * b[k, j].astype(result), axis=k)
         )
 
     return compute
@@ -223,4 +274,38 @@ FAMILIES = [
     ),
     Family("elementwise, large", _one(lambda x: topi.sigmoid(x) * 3.0, 290, 260)),
     Family("elementwise", _one(lambda x: topi.tanh(topi.sigmoid(x) * 3.0) + topi.erf(x), 7, 333)),
+    _wgmma(
+        "product", _two(_product("float32"), (128, 448), (448, 256), "float16"), 1e-4, 128, 256, 128
+    ),
+    _wgmma("dense", _two(nn.dense, (100, 328), (136, 328), "float16"), 0.05, 64, 128, 128),
+    _wgmma(
+        "columns", _two(_columns("float32"), (768, 136), (768, 72), "bfloat16"), 1e-3, 128, 64, 128
+    ),
+    _wgmma(
+        "short steps", _two(_product("float32"), (64, 768), (768, 64), "float16"), 1e-4, 64, 64, 64
+    ),
+    _wgmma("int8", _two(_product("int32"), (128, 640), (640, 128), "int8"), 0, 128, 128, 128),
+    _wgmma("uint8", _two(nn.dense, (64, 1536), (64, 1536), "uint8"), 0, 64, 64, 64),
+    _wgmma(
+        "conv",
+        _two(
+            lambda x, w: nn.conv2d_nhwc(x, w, 1, 1, 1, out_dtype="float16"),
+            (2, 12, 12, 64),
+            (3, 3, 64, 64),
+            "float16",
+        ),
+        0.1,
+        128,
+        64,
+        128,
+    ),
+    _wgmma(
+        "parts of k",
+        _two(_product("float32"), (64, 640), (640, 256), "bfloat16"),
+        1e-3,
+        64,
+        256,
+        128,
+        parts=2,
+    ),
 ]

@@ -11,12 +11,12 @@ from schedules.cuda.gemm.contraction import take_apart
 from schedules.cuda.gemm.float32_products import Float32Products
 from schedules.cuda.gemm.gemm_tiles import FMA_TILES, Tile, cheapest
 from tests.schedules.cuda.checking import reference
+from tests.schedules.cuda.families import planned
 from tests.schedules.cuda.test_tensor_cores import (
     TARGET,
     convolution,
     interpreted,
     needs_nvcc,
-    planned,
     product,
     ptxas,
 )
@@ -37,13 +37,15 @@ FUNCTIONS = [
 @needs_nvcc
 @pytest.mark.parametrize(("func", "tile", "parts"), FUNCTIONS)
 def test_kernels_are_right_at_shapes_that_no_tile_divides(func, tile, parts):
-    inputs, found = interpreted(func, planned(func, tile, parts, stages=3))
+    inputs, found = interpreted(func, planned(func, TARGET, tile, parts, stages=3))
     np.testing.assert_allclose(found, reference(func, inputs), rtol=1e-5, atol=1e-5)
 
 
 @needs_nvcc
 def test_the_largest_tile_stays_in_registers(tmp_path):
-    func = planned(convolution(1, 64, (28, 28), 256, 3, pad=1, dtype="float32"), FMA_TILES[0])
+    func = planned(
+        convolution(1, 64, (28, 28), 256, 3, pad=1, dtype="float32"), TARGET, FMA_TILES[0]
+    )
     registers, spills = ptxas(func, tmp_path)
     assert (spills, registers <= FMA_TILES[0].registers) == (0, True)
 

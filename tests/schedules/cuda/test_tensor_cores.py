@@ -14,13 +14,11 @@ from tvm import te, topi
 from tvm.target import Target
 
 from compiler import PassContext, relay
-from schedules.cuda import device as devices
 from schedules.cuda import limits
-from schedules.cuda.gemm.contraction import take_apart
-from schedules.cuda.gemm.gemm_tiles import MMA_TILES, Plan, Tile
-from schedules.cuda.gemm.implicit_gemm import kernel
+from schedules.cuda.gemm.gemm_tiles import MMA_TILES, Tile
 from schedules.cuda.gemm.tensor_cores import TensorCores
 from tests.ptx.scheduled import Scheduled
+from tests.schedules.cuda.families import planned
 
 TARGET = Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc for PTX")
@@ -57,16 +55,6 @@ def convolution(n, c, size, o, kernel, stride=1, pad=0, groups=1, nhwc=False, dt
     else:
         y = topi.nn.conv2d_nchw(x, w, stride, pad, 1)
     return te.create_prim_func([x, w, bias, topi.nn.relu(topi.add(y, bias))])
-
-
-def planned(func, tile, parts=1, stages=4):
-    """The kernel of one tile, whatever would be cheapest."""
-    taken = take_apart(func)
-    assert taken is not None
-    steps = -(-taken.extent("k") * tvm.DataType(taken.a.dtype).itemsize // tile.k_bytes)
-    tiles = [-(-taken.extent(letter) // size) for letter, size in (("i", tile.i), ("j", tile.j))]
-    plan = Plan(tile, stages, parts, -(-steps // parts), *tiles, taken.extent("s"))
-    return kernel(taken, plan, devices.of(TARGET))
 
 
 def values(func):
@@ -115,7 +103,7 @@ PRODUCTS = [
 @pytest.mark.parametrize(("shape", "tile", "parts", "stages"), PRODUCTS)
 def test_products_of_half_are_right_at_shapes_that_no_tile_divides(shape, tile, parts, stages):
     func = product(*shape)
-    (a, b), found = interpreted(func, planned(func, tile, parts, stages))
+    (a, b), found = interpreted(func, planned(func, TARGET, tile, parts, stages))
     columns = "zjk" if shape[-1] else "zkj"
     expected = 2 * np.einsum(f"zik,{columns}->zij", a.astype("float64"), b.astype("float64"))
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
@@ -125,7 +113,7 @@ def test_products_of_half_are_right_at_shapes_that_no_tile_divides(shape, tile, 
 @pytest.mark.parametrize("b_is_transposed", [True, False])
 def test_products_of_bytes_are_exact(b_is_transposed):
     func = product(1, 20, 24, 100, b_is_transposed, "int8", "int32")
-    (a, b), found = interpreted(func, planned(func, Tile(32, 32, 1, 2)))
+    (a, b), found = interpreted(func, planned(func, TARGET, Tile(32, 32, 1, 2)))
     columns = "zjk" if b_is_transposed else "zkj"
     expected = 2 * np.einsum(f"zik,{columns}->zij", a.astype("int32"), b.astype("int32"))
     np.testing.assert_array_equal(found, expected)
@@ -134,7 +122,7 @@ def test_products_of_bytes_are_exact(b_is_transposed):
 @needs_nvcc
 def test_products_of_float32_may_round_what_they_multiply_to_ten_bits():
     func = product(1, 20, 24, 60, True, "float32")
-    (a, b), found = interpreted(func, planned(func, Tile(32, 32, 1, 2)))
+    (a, b), found = interpreted(func, planned(func, TARGET, Tile(32, 32, 1, 2)))
     expected = 2 * np.einsum("zik,zjk->zij", a, b)
     assert 1e-5 < np.abs(found - expected).max() < 2e-2
 
@@ -163,7 +151,7 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize(("arguments", "tile", "parts"), CONVOLUTIONS)
 def test_convolutions_gather_their_tiles_from_the_image(arguments, tile, parts):
     func = convolution(**arguments)
-    inputs, found = interpreted(func, planned(func, tile, parts))
+    inputs, found = interpreted(func, planned(func, TARGET, tile, parts))
     expected = tvm.runtime.tensor(np.zeros(found.shape, "float32"))
     library = tvm.compile(in_float32(func).with_attr("global_symbol", "f"), Target("llvm"))
     library["f"](*[tvm.runtime.tensor(each.astype("float32")) for each in inputs], expected)
@@ -173,7 +161,7 @@ def test_convolutions_gather_their_tiles_from_the_image(arguments, tile, parts):
 @needs_nvcc
 @pytest.mark.parametrize("tile", MMA_TILES[:2], ids=str)
 def test_large_tiles_take_the_registers_and_shared_memory_that_they_are_priced_with(tile, tmp_path):
-    func = planned(convolution(1, 64, (28, 28), 256, 3, pad=1, nhwc=True), tile)
+    func = planned(convolution(1, 64, (28, 28), 256, 3, pad=1, nhwc=True), TARGET, tile)
     registers, spills = ptxas(func, tmp_path)
     assert (spills, registers <= tile.registers) == (0, True)
     device = limits.of_arch("sm_90")
