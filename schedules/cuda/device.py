@@ -31,12 +31,13 @@ class Device:
         """L2 bandwidth of one multiprocessor, when all of them read."""
         return self.l2_bandwidth / self.limits.sms / self.hertz
 
-    def wgmma_rate(self, rows: int, columns: int) -> float:
+    def wgmma_rate(self, rows: int, columns: int, rounds: bool) -> float:
         """`wgmma_bytes`, or what shared memory, 128 bytes in a cycle, lets through of a tile.
 
-        Each 64 rows and all columns are read by a warpgroup, and the tile is written once.
+        Each 64 rows and all columns are read by a warpgroup, and the tile is written once, or read
+        and written once more where it is rounded.
         """
-        traffic = 2 * rows + columns * (rows // 64 + 1)
+        traffic = 2 * rows + columns * (rows // 64 + 1) + 2 * rounds * (rows + columns)
         return min(self.wgmma_bytes, 128 * rows * columns / traffic)
 
 

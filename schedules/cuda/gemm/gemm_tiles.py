@@ -15,6 +15,8 @@ from ..limits import MAX_GRID_YZ
 from .contraction import Contraction
 from .intrinsics import MMA_I, MMA_J, QUAD, WARP
 
+REGISTERS = 64 * 1024
+"""Registers of a multiprocessor, from sm_70 on."""
 FMA_LANES_I, FMA_LANES_J = 4, 8
 """Threads of a warp along i and j where no tensor core multiplies."""
 
@@ -63,13 +65,16 @@ class Tile:
         if not self.on_tensor_cores:
             sums = QUAD * QUAD * self.quads_i * self.quads_j
             return sums + 2 * QUAD * (self.quads_i + self.quads_j) + 40
-        # A warpgroup has no fragments; 24 more registers cover what ptxas uses (CUDA 13.0).
+        # A warpgroup has no fragments; 24 more registers cover what ptxas uses (CUDA 13.0), which
+        # knows the threads of a block and leaves room for all of them.
         fragments = 24 if self.is_wgmma else 4 * self.mma_i + 2 * self.mma_j
-        return 4 * self.mma_i * self.mma_j + fragments + 40
+        most = REGISTERS // self.threads // 8 * 8
+        return min(4 * self.mma_i * self.mma_j + fragments + 40, most)
 
     def shared(self, stages: int) -> int:
         """Bytes of shared memory."""
-        return max(stages * (self.i + self.j + 8) * self.k_bytes, 4 * self.i * (self.j + 8))
+        padding = 0 if self.is_wgmma else 8  # rows
+        return max(stages * (self.i + self.j + padding) * self.k_bytes, 4 * self.i * (self.j + 8))
 
 
 MMA_TILES = (
@@ -86,6 +91,7 @@ MMA_TILES = (
 WGMMA_TILES = tuple(
     Tile(i, j, i // MMA_I, 1, k_bytes, is_wgmma=True)
     for i, j, k_bytes in (
+        (192, 256, 128),
         (128, 256, 128),
         (128, 128, 128),
         (128, 64, 128),
@@ -132,8 +138,11 @@ class Plan:
     def blocks(self) -> int:
         return self.tiles_i * self.tiles_j * self.batch * self.parts
 
-    def seconds(self, device: Device, result_bytes: int) -> float:
-        """How long the kernel takes, with the second one where there are parts."""
+    def seconds(self, device: Device, result_bytes: int, rounds: bool = False) -> float:
+        """How long the kernel takes, with the second one where there are parts.
+
+        `rounds`: whether operands are rounded in shared memory before `wgmma` reads them.
+        """
         tile, limits = self.tile, device.limits
         resident = limits.resident_blocks(tile.threads, tile.registers, tile.shared(self.stages))
         if not resident:
@@ -143,7 +152,7 @@ class Plan:
         rate = device.tensor_bytes if tile.on_tensor_cores else 4 * device.fmas
         lead = self.stages - 1
         if tile.is_wgmma:
-            rate, lead = device.wgmma_rate(tile.i, tile.j), self.stages - 2
+            rate, lead = device.wgmma_rate(tile.i, tile.j, rounds), self.stages - 2
         products = together * tile.i * tile.j * tile.k_bytes / rate
         copies = together * (tile.i + tile.j) * tile.k_bytes / device.l2_bytes_per_cycle
         waiting = device.latency_cycles / lead
@@ -161,6 +170,7 @@ def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) ->
     """The cheapest plan, or why there is none; dividing k (a second kernel) must clearly pay."""
     extents = {letter: contraction.extent(letter) for letter in "sijk"}
     itemsize = tvm.DataType(contraction.a.dtype).itemsize
+    rounds = contraction.a.dtype == "float32"
     found: list[tuple[float, int, Plan]] = []
     for order, tile in enumerate(tiles):
         steps = -(-extents["k"] * itemsize // tile.k_bytes)
@@ -172,7 +182,7 @@ def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) ->
             used = -(-steps // each)
             for stages in STAGES:
                 plan = Plan(tile, stages, used, each, tiles_i, tiles_j, extents["s"])
-                found.append((plan.seconds(device, itemsize), order, plan))
+                found.append((plan.seconds(device, itemsize, rounds), order, plan))
     seconds, _, plan = min(found, key=lambda each: each[:2])
     undivided = min((each for each in found if each[2].parts == 1), key=lambda each: each[:2])
     if seconds >= MIN_GAIN * undivided[0]:

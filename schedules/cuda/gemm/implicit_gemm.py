@@ -46,7 +46,7 @@ def kernel(contraction: Contraction, plan: Plan, device: Device) -> tirx.PrimFun
         core = of_tile(plan.tile, INSTRUCTIONS[contraction.a.dtype], *operands)
     else:
         core = FmaCore(plan.tile, *operands)
-    predicted = plan.seconds(device, core.itemsize)
+    predicted = plan.seconds(device, core.itemsize, contraction.a.dtype == "float32")
     return _Kernel(contraction, plan, core).build().with_attr(PREDICTED_SECONDS_ATTR, predicted)
 
 
@@ -122,7 +122,9 @@ class _Kernel:
             T.evaluate(intrinsics.commit())
         with T.serial(0, plan.steps) as step:
             T.evaluate(intrinsics.wait(lead - 1))
-            if core.in_flight:
+            if isinstance(core, WgmmaCore):
+                if core.sum_dtype == c.a.dtype:
+                    self._round(step % plan.stages)
                 T.evaluate(intrinsics.fence_wgmma())
             T.evaluate(T.tvm_storage_sync("shared.dyn"))
             ahead = step + lead
@@ -143,6 +145,14 @@ class _Kernel:
         for letter in self.core.operands:
             with tile_loops.each_vector(self.core, letter, self.thread) as (row, k):
                 self._copy(letter, step, stage, row, k)
+
+    def _round(self, stage: Expr) -> None:
+        """Round float32s of a stage to TF32, each thread those it has copied: `wgmma` cuts off."""
+        for letter, operand in self.core.operands.items():
+            with tile_loops.each_vector(self.core, letter, self.thread) as (row, k):
+                at = stage * self.core.length(letter) + self.core.place(letter, row, k)
+                vector = pointer(self.shared[letter], at)
+                T.evaluate(intrinsics.round_vector(vector, operand.lanes))
 
     def _copy(self, letter: str, step: Expr, stage: Expr, row: Expr, k: Expr) -> None:
         """One vector of a tile, which begins at this row and place of k."""

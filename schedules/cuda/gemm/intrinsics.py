@@ -193,6 +193,21 @@ def round_tf32(registers: Any) -> Any:
     return cuda_func_call("baton_round_tf32", registers, source_code=source)
 
 
+def round_vector(shared: Any, lanes: int) -> Any:
+    """Round 1, 2 or 4 float32s in shared memory, as `round_tf32`."""
+    name, kind = f"baton_round_vector_{lanes}", f"uint{lanes}" if lanes > 1 else "unsigned"
+    elements = [f"vector.{letter}" for letter in "xyzw"[:lanes]] if lanes > 1 else ["vector"]
+    rounded = "".join(
+        f'  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"({each}) : "f"(__uint_as_float({each})));\n'
+        for each in elements
+    )
+    source = (
+        f"{_HEAD} {name}(void* at) {{\n  {kind} vector = *({kind}*)at;\n{rounded}"
+        f"  *({kind}*)at = vector;\n}}\n"
+    )
+    return cuda_func_call(name, shared, source_code=source)
+
+
 def load_vector(registers: Any, shared: Any) -> Any:
     """Four float32s to registers."""
     source = (

@@ -61,5 +61,5 @@ def _plan(contraction: Contraction, device: Device) -> Plan | str:
         return f"it multiplies {a} by {b}"
     if sums not in (a, INSTRUCTIONS[a].sum_dtype):
         return f"it sums {a} in {sums}"
-    is_wgmma = device.wgmma_bytes and a != "float32"  # it would cut float32 off, not round it
-    return cheapest((*MMA_TILES, *(WGMMA_TILES if is_wgmma else ())), contraction, device)
+    tiles = (*MMA_TILES, *WGMMA_TILES) if device.wgmma_bytes else MMA_TILES
+    return cheapest(tiles, contraction, device)

@@ -282,6 +282,15 @@ FAMILIES = [
         "columns", _two(_columns("float32"), (768, 136), (768, 72), "bfloat16"), 1e-3, 128, 64, 128
     ),
     _wgmma(
+        "three warpgroups",
+        _two(_product("float32"), (200, 448), (448, 256), "float16"),
+        1e-4,
+        192,
+        256,
+        128,
+    ),
+    _wgmma("tf32", _two(nn.dense, (64, 320), (136, 320)), 2e-2, 64, 128, 128),
+    _wgmma(
         "short steps", _two(_product("float32"), (64, 768), (768, 64), "float16"), 1e-4, 64, 64, 64
     ),
     _wgmma("int8", _two(_product("int32"), (128, 640), (640, 128), "int8"), 0, 128, 128, 128),

@@ -41,9 +41,23 @@ def test_small_products_stay_on_mma_sync():
     assert "baton_mma" in scheduled_for("sm_90a", product(1, 128, 768, 768, True))
 
 
-def test_float32_that_may_be_rounded_stays_on_mma_sync():
-    func = product(1, 2048, 2048, 2048, True, "float32").with_attr("baton.tf32", True)
-    assert "baton_mma" in scheduled_for("sm_90a", func)
+@needs_nvcc
+@pytest.mark.parametrize("b_is_transposed", [True, False])
+def test_products_of_float32_round_their_factors_and_do_not_cut_them_off(b_is_transposed):
+    func = product(1, 64, 64, 256, b_is_transposed, "float32")
+    tile = next(each for each in WGMMA_TILES if (each.i, each.j) == (64, 64))
+    a, b = values(func)
+    outcome = Scheduled(planned(func, HOPPER, tile), HOPPER).interpret([a, b])
+    assert [str(problem) for problem in outcome.problems] == []
+    columns = "zjk" if b_is_transposed else "zkj"
+    a, b = (nearest_tf32(each).astype("float64") for each in (a, b))
+    expected = 2 * np.einsum(f"zik,{columns}->zij", a, b)
+    np.testing.assert_allclose(outcome.outputs[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def nearest_tf32(values):
+    """float32 rounded to 10 bits of its fraction, halfway cases away from zero."""
+    return ((values.view("uint32") + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view("float32")
 
 
 def test_wgmma_takes_less_time_for_a_large_product_by_the_prices():
@@ -65,7 +79,7 @@ def test_the_rate_is_that_of_tensor_cores_or_of_shared_memory(rows, columns, lim
     device = devices.of(HOPPER)
     multiply = rows * columns * 32 / 2048
     read = (rows * 64 + rows // 64 * columns * 64 + (rows + columns) * 64) / 128
-    cycles = rows * columns * 64 / device.wgmma_rate(rows, columns)
+    cycles = rows * columns * 64 / device.wgmma_rate(rows, columns, False)
     assert cycles == pytest.approx({"multiply": multiply, "read": read}[limit])
     assert cycles == pytest.approx(max(multiply, read))
 
