@@ -10,8 +10,6 @@ Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16) rounds the sum once per pro
 denormals to zero.
 """
 
-# mypy: disable-error-code="valid-type"
-
 from __future__ import annotations
 
 import functools
@@ -20,14 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import te
-from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
 from ...anchor import anchor_config
 from ...config import ConfigEntity, option
+from . import lane_intrinsic
 from .cpu import Machine
-from .narrow_dot_product import MADD_WORDS, narrow_pair, pairs, widened
+from .lane_intrinsic import Operand
+from .narrow_dot_product import MADD_WORDS, pairs, widened
 
 BYTES = 4  # per operand in one step of a dot product
 WIDENED = "widened"
@@ -245,38 +244,15 @@ def _spread(data: Any, lanes: int, dtype: str) -> Any:
 def _registered(name: str, dot: Dot, lanes: int, add: Any) -> str:
     """Register C[lanes] += A[dot.size] . B[lanes, dot.size], which `add` computes on vectors."""
     size = dot.size
-
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((size,), dot.data, offset_factor=1),
-        B: T.Buffer((lanes, size), dot.weight, offset_factor=1),
-        C: T.Buffer((lanes,), dot.sums, offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:size], B[0:lanes, 0:size])
-            T.writes(C[0:lanes])
-            for i, k in T.grid(lanes, size):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + T.cast(A[vk], dot.sums) * T.cast(B[vi, vk], dot.sums)
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((size,), dot.data, offset_factor=1),
-        B: T.Buffer((lanes, size), dot.weight, offset_factor=1),
-        C: T.Buffer((lanes,), dot.sums, offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:size], B[0:lanes, 0:size])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = add(
-                C.vload([0], dtype=f"{dot.sums}x{lanes}"),
-                A.vload([0], dtype=f"{dot.data}x{size}"),
-                B.vload([0, 0], dtype=f"{dot.weight}x{size * lanes}"),
-            )
-
-    TensorIntrin.register(name, description, implementation)
-    return name
+    data, weights = f"{dot.data}x{size}", f"{dot.weight}x{size * lanes}"
+    return lane_intrinsic.register(
+        name,
+        Operand((lanes,), dot.sums),
+        [Operand((size,), dot.data), Operand((lanes, size), dot.weight)],
+        [0, size],
+        lambda a, b, i, k: T.cast(a[k], dot.sums) * T.cast(b[i, k], dot.sums),
+        lambda sums, a, b: add(sums, a.vload([0], dtype=data), b.vload([0, 0], dtype=weights)),
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -285,55 +261,45 @@ def narrow_pair_intrinsic(lanes: int, columns: int) -> str:
 
     Steps of B are `columns` fours apart. It is registered at the first call.
     """
-    name = f"baton_pmaddubsw_{lanes}_of_{columns}"
-    TensorIntrin.register(name, *narrow_pair(lanes, columns))
-    return name
+    octets = f"int8x{4 * lanes}"
+
+    def add(sums: Any, a: Any, b: Any) -> Any:
+        first = pairs(lanes, a.vload([0], "uint8x4"), b.vload([0, 0, 0], dtype=octets))
+        second = pairs(lanes, a.vload([4], "uint8x4"), b.vload([1, 0, 0], dtype=octets))
+        return sums + widened(lanes, first + second)
+
+    return lane_intrinsic.register(
+        f"baton_pmaddubsw_{lanes}_of_{columns}",
+        Operand((lanes,), "int32"),
+        [Operand((8,), "uint8"), Operand((2, lanes, 4), "int8", (4 * columns, 4, 1))],
+        [2, 0, 4],
+        lambda a, b, i, h, k: T.cast(a[h * 4 + k], "int32") * T.cast(b[h, i, k], "int32"),
+        add,
+    )
 
 
 @functools.lru_cache(maxsize=8)
 def squares_dot_intrinsic(lanes: int) -> str:
     """Name of the tensor intrinsic C[lanes] += A[lanes, 2, 2] . B[lanes, 2, 2], lane by lane."""
-    name = f"baton_vpdpbusd_lanes_{lanes}"
-    TensorIntrin.register(name, *_lane_by_lane(lanes))
-    return name
+    octets, shape = f"int8x{4 * lanes}", (lanes, 2, 2)
 
+    def add(sums: Any, a: Any, b: Any) -> Any:
+        return T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"),
+            sums,
+            T.reinterpret(a.vload([0, 0, 0], dtype=f"u{octets}"), dtype=octets),
+            b.vload([0, 0, 0], dtype=octets),
+            dtype=f"int32x{lanes}",
+        )
 
-def _lane_by_lane(lanes: int) -> tuple[Any, Any]:
-    instruction = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-    numbers, octets = f"int32x{lanes}", f"int8x{4 * lanes}"
-
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((lanes, 2, 2), "uint8", offset_factor=1),
-        B: T.Buffer((lanes, 2, 2), "int8", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:lanes, 0:2, 0:2], B[0:lanes, 0:2, 0:2])
-            T.writes(C[0:lanes])
-            for i, y, x in T.grid(lanes, 2, 2):
-                with T.sblock("update"):
-                    vi, vy, vx = T.axis.remap("SRR", [i, y, x])
-                    C[vi] = C[vi] + T.cast(A[vi, vy, vx], "int32") * T.cast(B[vi, vy, vx], "int32")
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((lanes, 2, 2), "uint8", offset_factor=1),
-        B: T.Buffer((lanes, 2, 2), "int8", offset_factor=1),
-        C: T.Buffer((lanes,), "int32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:lanes, 0:2, 0:2], B[0:lanes, 0:2, 0:2])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
-                T.llvm_lookup_intrinsic_id(instruction),
-                C.vload([0], dtype=numbers),
-                T.reinterpret(A.vload([0, 0, 0], dtype=f"u{octets}"), dtype=octets),
-                B.vload([0, 0, 0], dtype=octets),
-                dtype=numbers,
-            )
-
-    return description, implementation
+    return lane_intrinsic.register(
+        f"baton_vpdpbusd_lanes_{lanes}",
+        Operand((lanes,), "int32"),
+        [Operand(shape, "uint8"), Operand(shape, "int8")],
+        [0, 2, 2],
+        lambda a, b, i, y, x: T.cast(a[i, y, x], "int32") * T.cast(b[i, y, x], "int32"),
+        add,
+    )
 
 
 def in_steps(dot: Dot, ops: Any, packed: Any, config: ConfigEntity) -> Any:

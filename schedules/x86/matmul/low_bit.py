@@ -5,19 +5,18 @@ four bits of a lane, so a shift is all that it needs. Dot products of bytes take
 same place of a word's bytes together, by a shift and a mask.
 """
 
-# mypy: disable-error-code="valid-type"
-
 from __future__ import annotations
 
 import functools
 from typing import Any
 
 from tvm import tirx
-from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
+from ..machine import lane_intrinsic
 from ..machine.dot_product import vnni_lanes, widened_lanes
+from ..machine.lane_intrinsic import Operand
 
 WORD = 32
 _BYTES = WORD // 8
@@ -70,37 +69,14 @@ def _register_step(
     `sums(word, A, total)` of vectors.
     """
     (row, total), (places, lanes) = dtypes, extents
-    words, totals = f"uint32x{lanes}", f"{total}x{lanes}"
-
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((places,), row, offset_factor=1),
-        B: T.Buffer((lanes,), "uint32", offset_factor=1),
-        C: T.Buffer((lanes,), total, offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:places], B[0:lanes])
-            T.writes(C[0:lanes])
-            for i, k in T.grid(lanes, places):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + product(A[vk], B[vi], vk)
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((places,), row, offset_factor=1),
-        B: T.Buffer((lanes,), "uint32", offset_factor=1),
-        C: T.Buffer((lanes,), total, offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:places], B[0:lanes])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = sums(
-                B.vload([0], dtype=words), A, C.vload([0], dtype=totals)
-            )
-
-    TensorIntrin.register(name, description, implementation)
-    return name
+    return lane_intrinsic.register(
+        name,
+        Operand((lanes,), total),
+        [Operand((places,), row), Operand((lanes,), "uint32")],
+        [0, places],
+        lambda a, b, i, k: product(a[k], b[i], k),
+        lambda vector, a, b: sums(b.vload([0], dtype=f"uint32x{lanes}"), a, vector),
+    )
 
 
 @functools.lru_cache(maxsize=32)
@@ -111,7 +87,7 @@ def float_step(bits: int, zero: int | None) -> str:
     """
     places, lanes = WORD // bits, _TABLE
     look_up = T.llvm_lookup_intrinsic_id("llvm.x86.avx512.permvar.sf.512")
-    words, floats = f"uint32x{lanes}", f"float32x{lanes}"
+    floats = f"float32x{lanes}"
     table = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
     if 1 << bits < _TABLE:
         table = table & tirx.Broadcast(tirx.const((1 << bits) - 1, "int32"), lanes)
@@ -137,37 +113,18 @@ def float_step(bits: int, zero: int | None) -> str:
 
         return _register_step(name, ("float32", "float32"), (places, lanes), product, sums)
 
-    @T.prim_func(s_tir=True)
-    def description(
-        A: T.Buffer((places,), "float32", offset_factor=1),
-        B: T.Buffer((lanes,), "uint32", offset_factor=1),
-        Z: T.Buffer((lanes,), "float32", offset_factor=1),
-        C: T.Buffer((lanes,), "float32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
-            T.writes(C[0:lanes])
-            for i, k in T.grid(lanes, places):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + A[vk] * as_float(B[vi], vk, bits, Z[vi])
-
-    @T.prim_func(s_tir=True)
-    def implementation(
-        A: T.Buffer((places,), "float32", offset_factor=1),
-        B: T.Buffer((lanes,), "uint32", offset_factor=1),
-        Z: T.Buffer((lanes,), "float32", offset_factor=1),
-        C: T.Buffer((lanes,), "float32", offset_factor=1),
-    ) -> None:
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:places], B[0:lanes], Z[0:lanes])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = sums(
-                B.vload([0], dtype=words), A, C.vload([0], dtype=floats), Z.vload([0], dtype=floats)
-            )
-
-    TensorIntrin.register(name, description, implementation)
-    return name
+    words, row = Operand((lanes,), "uint32"), Operand((places,), "float32")
+    vector = Operand((lanes,), "float32")
+    return lane_intrinsic.register(
+        name,
+        vector,
+        [row, words, vector],
+        [0, places],
+        lambda a, b, z, i, k: a[k] * as_float(b[i], k, bits, z[i]),
+        lambda total, a, b, z: sums(
+            b.vload([0], dtype=f"uint32x{lanes}"), a, total, z.vload([0], dtype=floats)
+        ),
+    )
 
 
 @functools.lru_cache(maxsize=32)
