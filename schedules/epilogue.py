@@ -89,7 +89,7 @@ def with_index(
         sch.transform_block_layout(block, index_map)
 
 
-def is_costly(block: tirx.SBlock) -> bool:
+def is_costly(block: s_tir.SBlock) -> bool:
     """Whether the block calls a function that takes more than a few cycles per element."""
     costly = False
 
