@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir
 from tvm.tirx import IndexMap
 
 from .anchor import sblocks
