@@ -112,15 +112,15 @@ def find_nvcc() -> str:
 
 
 def compile_source(source: str, arch: str) -> bytes:
-    """Compile CUDA source to a fatbin with machine code for `arch` and PTX for later ones.
+    """Compile CUDA source to a fatbin with machine code for `arch` and PTX, also for later ones.
+
+    The PTX of sm_90a and the like is for that architecture alone.
 
     Raises BuildError with nvcc's output if nvcc rejects the source; other errors as `require`.
     """
-    number = arch.removeprefix("sm_")
-    options = ["-fatbin", "-gencode", f"arch=compute_{number},code=sm_{number}"]
-    if number.isdigit():  # sm_90a and the like have no later architecture
-        options += ["-gencode", f"arch=compute_{number},code=compute_{number}"]
-    return _compile(source, arch, options)
+    virtual = arch.replace("sm_", "compute_")
+    codes = [("-gencode", f"arch={virtual},code={code}") for code in (arch, virtual)]
+    return _compile(source, arch, ["-fatbin", *codes[0], *codes[1]])
 
 
 def _kept(source: str, arch: str, cache: CodeCache | None) -> bytes:

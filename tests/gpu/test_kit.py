@@ -270,10 +270,15 @@ assert not device.problems and not device.errors
 @pytest.mark.skipif(
     cuda_mock.COMPILER is None or ptxas.NVCC is None, reason="needs a C compiler and nvcc"
 )
-def test_a_prebuilt_kernel_runs_from_its_fatbin_without_the_compiler(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "archs"), [("product, bfloat16", ["sm_90"]), ("wgmma, dense", ["sm_90a"])]
+)
+def test_a_prebuilt_kernel_runs_from_its_fatbin_without_the_compiler(
+    tmp_path, monkeypatch, name, archs
+):
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-no-compress")
-    (family,) = (each for each in FAMILIES if each.name == "product, bfloat16")
-    case = prebuild.family(prebuild.Folder(tmp_path / "cases"), family, ["sm_90"])
+    (family,) = (each for each in FAMILIES if each.name == name)
+    case = prebuild.family(prebuild.Folder(tmp_path / "cases"), family, archs)
     (tmp_path / "cases" / "cases.json").write_text(json.dumps([case]))
     home = cuda_mock.make_home(tmp_path / "home", ptxas.NVCC)
     found = {}
@@ -282,3 +287,18 @@ def test_a_prebuilt_kernel_runs_from_its_fatbin_without_the_compiler(tmp_path, m
         (line,) = cuda_mock.run(WORKER, home, how, case["case"], **variables)
         found[how] = json.loads(line)["status"]
     assert found == {"compute": "right", "pass": "wrong"}
+
+
+@pytest.mark.skipif(
+    cuda_mock.COMPILER is None or ptxas.NVCC is None, reason="needs a C compiler and nvcc"
+)
+def test_a_kernel_for_other_gpus_is_skipped(tmp_path, monkeypatch):
+    (family,) = (each for each in FAMILIES if each.name == "transpose")
+    case = prebuild.family(prebuild.Folder(tmp_path / "cases"), family, ["sm_80"])
+    (tmp_path / "cases" / "cases.json").write_text(json.dumps([case]))
+    home = cuda_mock.make_home(tmp_path / "home", ptxas.NVCC)
+    variables = {"BATON_KIT_FOLDER": str(tmp_path), "TVM_USE_RUNTIME_LIB": "1"}
+    (line,) = cuda_mock.run(WORKER, home, "pass", case["case"], **variables)
+    said = json.loads(line)
+    assert said["status"] == "skipped"
+    assert "-sm_90a.so" in said["because"]
