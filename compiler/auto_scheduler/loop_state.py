@@ -24,6 +24,7 @@ from ..records.ansor.record import AnsorRecord
 from ..records.ansor.replay import replay
 from ..records.ansor.state import Iterator as Loop
 from ..records.ansor.state import Simulation, Stage, StepError, initial
+from ..support.depth_first import depth_first
 from ..target import to_cli
 from .workload_registry import register_workload_tensors
 
@@ -364,17 +365,5 @@ def _identity(thing: Any) -> int:
 
 def _operations(tensors: Sequence[Any]) -> list[Any]:
     """The operations that tensors come from, as Ansor numbered them: what is read first."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> None:
-        if any(op.same_as(each) for each in found):
-            return
-        for tensor in op.input_tensors:
-            visit(tensor.op)
-        if not any(op.same_as(each) for each in found):
-            found.append(op)
-
-    for tensor in tensors:
-        if not isinstance(tensor.op, te.PlaceholderOp):
-            visit(tensor.op)
-    return found
+    roots = [each.op for each in tensors if not isinstance(each.op, te.PlaceholderOp)]
+    return list(depth_first(roots, lambda op: [tensor.op for tensor in op.input_tensors]))

@@ -8,28 +8,15 @@ from tvm import te
 
 from ..errors import ScheduleError
 from ..primfuncs.query import count_flops
+from ..support.depth_first import depth_first
 
 
 def compute_flop(sch: Any) -> int:
     """Operations of a TE schedule; ScheduleError if they can't be counted or it only moves data."""
+    computed = depth_first(sch.outputs, lambda op: [tensor.op for tensor in op.input_tensors])
+    inputs = [op.output(0) for op in computed if isinstance(op, te.PlaceholderOp)]
     outputs = [op.output(place) for op in sch.outputs for place in range(op.num_outputs)]
-    count = count_flops(te.create_prim_func([*_inputs(outputs), *outputs]))
+    count = count_flops(te.create_prim_func([*inputs, *outputs]))
     if not count:
         raise ScheduleError("there are no operations in this schedule that can be counted")
     return count
-
-
-def _inputs(tensors: list[Any]) -> list[Any]:
-    """The placeholders that tensors are computed from, each once."""
-    found: dict[Any, Any] = {}
-    seen: set[Any] = set()
-    left = list(tensors)
-    while left:
-        op = left.pop().op
-        if op in seen:
-            continue
-        seen.add(op)
-        if isinstance(op, te.PlaceholderOp):
-            found[op] = op.output(0)
-        left.extend(op.input_tensors)
-    return list(found.values())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from compiler.errors import FrontendError
+from compiler.support.depth_first import depth_first
 
 VARIABLE = "null"
 """Operator name of a variable: an input, a parameter, an auxiliary state."""
@@ -58,33 +59,17 @@ class Graph:
 
     def reachable(self, heads: Sequence[Entry] | None = None) -> list[int]:
         """Indices of the nodes that `heads` need, in depth-first post-order; rejects cycles."""
-        order: list[int] = []
-        state: dict[int, bool] = {}  # False while a node's predecessors are visited, then True
-        nodes = self.nodes
-        for head in self.heads if heads is None else heads:
-            if head.node in state:
-                continue
-            path = [head.node]
-            rest = [nodes[head.node].predecessors()]
-            state[head.node] = False
-            while path:
-                for following in rest[-1]:
-                    known = state.get(following)
-                    if known is None:
-                        state[following] = False
-                        path.append(following)
-                        rest.append(nodes[following].predecessors())
-                        break
-                    if not known:
-                        raise FrontendError(
-                            f"the symbol has a cycle: node {nodes[following].name!r} "
-                            f"(operator {nodes[following].op}) depends on its own output"
-                        )
-                else:
-                    rest.pop()
-                    state[path[-1]] = True
-                    order.append(path.pop())
-        return order
+        order: dict[int, None] = {}
+        needed = [head.node for head in (self.heads if heads is None else heads)]
+        for index in depth_first(needed, lambda each: self.nodes[each].predecessors()):
+            for other in self.nodes[index].predecessors():
+                if other not in order:
+                    raise FrontendError(
+                        f"the symbol has a cycle: node {self.nodes[other].name!r} "
+                        f"(operator {self.nodes[other].op}) depends on its own output"
+                    )
+            order[index] = None
+        return list(order)
 
     def ordered(self, heads: Sequence[Entry] | None = None) -> Graph:
         """The part of the graph that `heads` need, in depth-first post-order."""

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from ..ir.rewrite import expressions_in
+from ..support.depth_first import depth_first
 from .adt import type_definitions
 from .function import OpenFunction
 from .variables import global_vars
@@ -40,13 +41,9 @@ def evaluated(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
 def only_needed(mod: tvm.IRModule, *entries: str) -> tvm.IRModule:
     """Restrict the module to the given functions and the functions that they reference."""
     functions = {str(gvar.name_hint): (gvar, each) for gvar, each in mod.functions.items()}
-    reached: set[str] = set()
-    stack = [name for name in entries if name in functions]
-    while stack:
-        name = stack.pop()
-        if name in functions and name not in reached:
-            reached.add(name)
-            stack += callees(functions[name][1])
+    known = functions.keys()
+    roots = [name for name in entries if name in known]
+    reached = set(depth_first(roots, lambda name: callees(functions[name][1]) & known))
     kept = dict(pair for name, pair in functions.items() if name in reached)
     return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
 

@@ -88,21 +88,17 @@ def list_fake_quantized_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
 
 def _since_dequantized(root: relax.Expr) -> list[str]:
     """Operators between a value and its source dequantizes; [] if a source is not dequantized."""
-    names, stack, seen = [], [root], set()
-    while stack:
-        node = stack.pop()
-        if handle(node) in seen:
-            continue
-        seen.add(handle(node))
-        name = dialect.relay_name(node) if isinstance(node, tvm.ir.Call) else ""
-        if name == "qnn.dequantize":
-            continue
-        if isinstance(node, relax.Var):
-            return []
-        if name:
-            names.append(name)
-        stack.extend(operands(node))
-    return names
+
+    def name_of(node: relax.Expr) -> str:
+        return dialect.relay_name(node) if isinstance(node, tvm.ir.Call) else ""
+
+    def below(node: relax.Expr) -> list[relax.Expr]:
+        return [] if name_of(node) == "qnn.dequantize" else operands(node)
+
+    found = list(post_order(root, below))
+    if any(isinstance(node, relax.Var) for node in found):
+        return []
+    return [name for name in map(name_of, found) if name not in ("", "qnn.dequantize")]
 
 
 def count_layers(expr: Any, valid_ops: Iterable[str]) -> int:

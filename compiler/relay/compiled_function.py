@@ -28,6 +28,7 @@ from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
 from ..runtime.kv_cache import KVCache
 from ..runtime.tensors import for_kernels
+from ..support.depth_first import depth_first
 from ..tvm_workarounds.empty_reductions import PIPELINE
 from .adt_eval import evaluated
 from .byoc import as_subgraphs
@@ -282,21 +283,19 @@ def covers(mod: tvm.IRModule, name: str) -> bool:
 
 def _reachable(mod: tvm.IRModule, name: str) -> list[str] | None:
     """Names of the Relax functions reachable from a function and its own; None if recursive."""
-    done: list[str] = []
-    pending: list[str] = []
 
-    def visit(current: str) -> bool:
-        if current in done or not isinstance(mod[current], relax.Function):
-            return True
-        if current in pending:
-            return False
-        pending.append(current)
-        called = (str(name.name_hint) for name in expressions_in(mod[current], tvm.ir.GlobalVar))
-        ends = all(map(visit, dict.fromkeys(called)))
-        done.append(pending.pop())
-        return ends
+    @functools.cache
+    def called(current: str) -> list[str]:
+        gvars = expressions_in(mod[current], tvm.ir.GlobalVar)
+        names = dict.fromkeys(str(gvar.name_hint) for gvar in gvars)
+        return [each for each in names if isinstance(mod[each], relax.Function)]
 
-    return done if visit(name) else None
+    done: dict[str, None] = {}
+    for current in depth_first([name], called):
+        if not done.keys() >= set(called(current)):
+            return None
+        done[current] = None
+    return list(done)
 
 
 def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:

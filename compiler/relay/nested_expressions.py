@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..ir.scopes import rebuilt
+from ..support.depth_first import depth_first
 from . import adt
 from .adt import EXPRESSIONS
 from .type_infer import infer_type_if_possible, is_untyped, set_type
@@ -164,19 +165,7 @@ def post_order(
     root: relax.Expr, below: Callable[[relax.Expr], list[relax.Expr]] = operands
 ) -> Iterator[relax.Expr]:
     """Yield nodes once, left to right, operands (`below`) first; functions, branches are leaves."""
-    done: set[int] = set()
-    stack = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        key = handle(node)
-        if key in done:
-            continue
-        if ready:
-            done.add(key)
-            yield node
-            continue
-        stack.append((node, True))
-        stack.extend((each, False) for each in reversed(below(node)))
+    return depth_first([root], below, handle)
 
 
 def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
@@ -345,17 +334,9 @@ def is_let(binding: Any) -> bool:
 def calls_itself(binding: relax.VarBinding) -> bool:
     """Whether a let binds a recursive function."""
     value = binding.value
-    if not isinstance(value, tvm.ir.BaseFunc):
-        return False
-    stack, seen = [value.body], set()
-    while stack:
-        node = stack.pop()
-        if node.same_as(binding.var):
-            return True
-        if handle(node) not in seen:
-            seen.add(handle(node))
-            stack += _parts(node)
-    return False
+    return isinstance(value, tvm.ir.BaseFunc) and any(
+        node.same_as(binding.var) for node in post_order(value.body, _parts)
+    )
 
 
 def _parts(node: relax.Expr) -> list[relax.Expr]:

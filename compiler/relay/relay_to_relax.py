@@ -16,8 +16,7 @@ from ..ir.scopes import has_local_functions
 from ..lowering.offloaded_functions import BACKEND
 from . import dialect
 from .byoc import as_subgraphs, with_operators
-from .nested_expressions import closed, dict_attrs, is_closed_scope
-from .nested_expressions import operands as operands_of
+from .nested_expressions import closed, dict_attrs, is_closed_scope, operands, post_order
 from .ty import mentions_data
 from .type_infer import infer_type, set_type
 
@@ -139,16 +138,12 @@ class Flattener:
 
     def leaf(self, expr: relax.Expr) -> relax.Expr:
         """Bind all nested parts; return a variable, a constant or a tuple of them."""
-        stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
-        while stack:
-            node, ready = stack.pop()
-            if self._found(node) is not None or _is_leaf(node):
-                continue
-            operands = operands_of(node)
-            if not ready and operands:
-                stack.append((node, True))
-                stack.extend((each, False) for each in reversed(operands))
-            else:
+
+        def is_bound(node: relax.Expr) -> bool:
+            return self._found(node) is not None or _is_leaf(node)
+
+        for node in post_order(expr, lambda each: [] if is_bound(each) else operands(each)):
+            if not is_bound(node):
                 self.remember(node, self._emit(node))
         return self._value(expr)
 

@@ -11,6 +11,7 @@ from tvm.tirx import Buffer as Buffer
 from tvm.tirx import IterVar as IterVar
 
 from ...errors import ScheduleError
+from ...support.depth_first import depth_first
 from ...support.lazy_import import by_module, lazy_attributes
 from .relations import Fuse as Fuse
 from .relations import Singleton as Singleton
@@ -206,20 +207,7 @@ def _sequence(value: Any) -> list[Any]:
 
 def in_order(ops: Sequence[Any]) -> list[Any]:
     """Operations after all that they read."""
-    found: list[Any] = []
-    done: set[Any] = set()
-    waiting = [(op, False) for op in reversed(ops)]
-    while waiting:
-        op, is_complete = waiting.pop()
-        if op in done:
-            continue
-        if is_complete:
-            done.add(op)
-            found.append(op)
-            continue
-        waiting.append((op, True))
-        waiting += [(tensor.op, False) for tensor in reversed(list(op.input_tensors))]
-    return found
+    return list(depth_first(ops, lambda op: [tensor.op for tensor in op.input_tensors]))
 
 
 def _common_group(members: Sequence[Stage]) -> Stage | None:

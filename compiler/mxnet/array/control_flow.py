@@ -7,12 +7,13 @@ from typing import Any
 
 from compiler.errors import ArrayError
 from compiler.mxnet_format.graph import Graph
+from compiler.support.depth_first import depth_first
 
 from .. import np
 from .deferred import build_graph
 from .invoke import invoke
 from .ndarray import ndarray
-from .value import Record, Value, Variable, call_site, current_trace, in_order
+from .value import Record, Value, Variable, call_site, current_trace
 from .wrap import wrap
 
 _Step = tuple[list[ndarray], list[ndarray], bool]
@@ -296,7 +297,7 @@ def _body(
 def _collect(heads: Sequence[Value], own: set[Any], inside: set[Record]) -> None:
     """The records that depend on the body's own variables, or have no inputs at all."""
     roots = [value.record for value in heads if value.record is not None]
-    for record in in_order(roots, _records_read):
+    for record in depth_first(roots, _records_read):
         if any(value.variable in own for value in record.inputs) or inside.intersection(
             _records_read(record)
         ):

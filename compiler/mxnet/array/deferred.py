@@ -18,10 +18,11 @@ from typing import Any
 from compiler.errors import DeferredComputeError
 from compiler.mxnet.symbol.symbol import Symbol
 from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
+from compiler.support.depth_first import depth_first
 
 from .infer import NUMPY_SEMANTICS
 from .ndarray import ndarray
-from .value import _TRACE, Record, Trace, Value, Variable, call_site, current_trace, in_order
+from .value import _TRACE, Record, Trace, Value, Variable, call_site, current_trace
 
 MXNET_VERSION = ("int", 20000)
 """The version whose operators are recorded."""
@@ -178,7 +179,7 @@ def build_graph(
 
     for value in variables:
         declare(value)
-    for record in in_order(records_of(heads), lambda record: records_of(record.inputs)):
+    for record in depth_first(records_of(heads), lambda record: records_of(record.inputs)):
         of_record[record] = len(nodes)
         nodes.append(_node(record, [entry(each) for each in record.inputs]))
     return Graph(nodes, [entry(value) for value in heads]), found

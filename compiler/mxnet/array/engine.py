@@ -16,11 +16,12 @@ import numpy as np
 from compiler.errors import ArrayError, BatonError, DeferredComputeError
 from compiler.mxnet.symbol.symbol import Symbol
 from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
+from compiler.support.depth_first import depth_first
 
 from ..device import Device
 from .infer import NUMPY_SEMANTICS
 from .program import Flags, Program
-from .value import Record, Value, call_site, current_trace, in_order
+from .value import Record, Value, call_site, current_trace
 
 LONGEST_CHAIN = 64
 """A chain of more operators is computed in pieces; fused kernels get slow to compile beyond."""
@@ -118,7 +119,7 @@ class _Run:
         def pending(record: Record) -> Iterator[Record]:
             return (v.record for v in record.inputs if v.tensor is None and v.record is not None)
 
-        for record in in_order(filter(None, roots), pending):
+        for record in depth_first(filter(None, roots), pending):
             self.position[record] = len(self.records)
             self.records.append(record)
 

@@ -11,7 +11,7 @@ import itertools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -178,27 +178,6 @@ class Record:
         """List the outputs that are in use, with their indices."""
         found = ((index, reference()) for index, reference in self.outputs)
         return [(index, value) for index, value in found if value is not None]
-
-
-def in_order(
-    roots: Iterable[Record], inputs_of: Callable[[Record], Iterable[Record]]
-) -> Iterator[Record]:
-    """Walk records depth-first, each after those it reads; neighbors are asked for lazily."""
-    seen: set[Record] = set()
-    for root in roots:
-        if root in seen:
-            continue
-        seen.add(root)
-        stack = [(root, iter(inputs_of(root)))]
-        while stack:
-            record, inputs = stack[-1]
-            following = next((each for each in inputs if each not in seen), None)
-            if following is None:
-                stack.pop()
-                yield record
-            else:
-                seen.add(following)
-                stack.append((following, iter(inputs_of(following))))
 
 
 parameter_epoch = [0]

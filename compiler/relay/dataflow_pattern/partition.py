@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import relax
 
 from ...errors import RelayError
+from ...support.depth_first import depth_first
 from .. import dialect
 from ..expr import as_expr
 from ..function import OpenFunction
@@ -226,38 +227,21 @@ def _extract(pattern: DFPattern, root: relax.Expr, matches: Matches) -> _Group:
 
 def _parts(pattern: DFPattern) -> list[DFPattern]:
     """All sub-patterns outside of function patterns, operands first, without duplicates."""
-    done: dict[DFPattern, None] = {}
-    active: set[DFPattern] = set()
-
-    def walk(part: DFPattern) -> None:
-        if part in done or part in active:
-            return
-        active.add(part)
-        for child in () if part.is_scope else part.parts():
-            walk(child)
-        done[part] = None
-
-    walk(pattern)
-    return list(done)
+    return list(depth_first([pattern], lambda part: () if part.is_scope else part.parts()))
 
 
 def _rebuild(group: _Group, inputs: Mapping[int, relax.Var]) -> None:
     """Build the group's body over its parameters, its nodes and its name."""
     made: dict[int, relax.Expr] = {}
     names: list[str] = []
-    stack = [(group.root, False)]
-    while stack:
-        node, ready = stack.pop()
+    for node in post_order(
+        group.root, lambda each: [] if handle(each) in inputs else operands(each)
+    ):
         key = handle(node)
-        if key in made:
-            continue
         if key in inputs:
             made[key] = inputs[key]
         elif not operands(node) and not isinstance(node, relax.Call):
             made[key] = node
-        elif not ready:
-            stack.append((node, True))
-            stack.extend((each, False) for each in reversed(operands(node)))
         else:
             made[key] = with_operands(node, [made[handle(each)] for each in operands(node)])
             group.nodes[key] = node

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import SavedModuleError
+from ...support.depth_first import depth_first
 from ..text import syntax
 from .attributes import read_attributes
 from .graph import Graph
@@ -357,21 +358,9 @@ def common(left: Scope, right: Scope) -> Scope:
 
 def order(root: int, uses: Callable[[int], Iterable[int]]) -> list[int]:
     """Topological order of the nodes below `root`, operands first. ValueError on a cycle."""
-    done: dict[int, bool] = {}
-    result: list[int] = []
-    stack = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            done[node] = True
-            result.append(node)
-        elif node not in done:
-            done[node] = False
-            stack.append((node, True))
-            below = list(uses(node))
-            if any(done.get(each) is False for each in below):
-                raise ValueError(f"node {node} is part of a circle")
-            stack.extend((each, False) for each in reversed(below) if each not in done)
-        elif done[node] is False:
-            continue
-    return result
+    found: dict[int, None] = {}
+    for node in depth_first([root], uses):
+        if not found.keys() >= set(uses(node)):
+            raise ValueError(f"node {node} is part of a circle")
+        found[node] = None
+    return list(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ...support.depth_first import depth_first
 from ..op.op_def import BROADCAST, ELEMENTWISE, FUSABLE, INJECTIVE, OPAQUE, REDUCTION, TUPLE
 
 
@@ -152,15 +153,11 @@ def _fuse(
 
 def _between(source: Node, sink: Node) -> list[Node]:
     """Nodes strictly between a node and its post-dominator."""
-    found: dict[int, Node] = {}
-    stack = [reader for reader, _ in reversed(source.outputs)]
-    while stack:
-        node = stack.pop()
-        if node is sink or node.index in found:
-            continue
-        found[node.index] = node
-        stack.extend(reader for reader, _ in reversed(node.outputs))
-    return list(found.values())
+
+    def readers(node: Node) -> list[Node]:
+        return [reader for reader, _ in node.outputs if reader is not sink]
+
+    return list(depth_first(readers(source), readers))
 
 
 def _merge(child: Group, parent: Group) -> None:

@@ -11,6 +11,7 @@ from tvm import relax
 
 from ... import pass_context
 from ...ir.rewrite import functions_by_name
+from ...support.depth_first import depth_first
 from .. import dialect
 from ..adt_eval import callees, evaluated, only_needed
 from ..nested_expressions import handle, make_call, nested, nested_function, rewrite
@@ -120,20 +121,7 @@ def Inline() -> Any:
 
 def _callees_first(called: dict[str, set[str]]) -> list[str]:
     """Sort names so that callees precede callers, except in cycles."""
-    order: list[str] = []
-    seen: set[str] = set()
-
-    def visit(name: str) -> None:
-        if name in seen or name not in called:
-            return
-        seen.add(name)
-        for other in sorted(called[name]):
-            visit(other)
-        order.append(name)
-
-    for name in called:
-        visit(name)
-    return order
+    return list(depth_first(called, lambda name: sorted(called[name] & called.keys())))
 
 
 def _inlined(function: relax.Function, ready: dict[str, relax.Function]) -> relax.Function:

@@ -6,13 +6,14 @@ a constant of the module, so it must not depend on the inputs that the module wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 
 from compiler.errors import UnsupportedOperatorError
+from compiler.support.depth_first import depth_first
 
 _inputs: ContextVar[int] = ContextVar("inputs", default=0)
 """Number of the trace's inputs that are the program's; its weights come behind them."""
@@ -55,7 +56,7 @@ def require_known(kind: str, operands: Sequence[Any], where: str) -> None:
         value = _traced(operand) if isinstance(operand, torch.Tensor) else None
         if value is None:
             continue
-        history = list(_history(value))
+        history = _history(value)
         if not any(map(_is_input, history)):
             continue
         if kind in READ_VALUES or any(map(_has_extents_by_values, history)):
@@ -77,18 +78,15 @@ def _traced(tensor: Any) -> Any:
         return None
 
 
-def _history(value: Any) -> Iterator[Any]:
+def _history(value: Any) -> list[Any]:
     """A value and all that its values are computed from."""
-    pending, seen = [value], set()
-    while pending:
-        found = pending.pop()
-        if found.debugName() in seen:
-            continue
-        seen.add(found.debugName())
-        yield found
-        node = found.node()
-        if node.kind() != "prim::Param" and node.kind() not in _EXTENTS_ALONE:
-            pending.extend(node.inputs())
+
+    def sources(each: Any) -> list[Any]:
+        node = each.node()
+        is_end = node.kind() == "prim::Param" or node.kind() in _EXTENTS_ALONE
+        return [] if is_end else list(node.inputs())
+
+    return list(depth_first([value], sources, lambda each: each.debugName()))
 
 
 def _is_input(value: Any) -> bool:
