@@ -15,11 +15,11 @@ def nodes_of(root: Any, kind: Any, order: str = "post") -> list[Any]:
     return found
 
 
-def serial(statement: Any) -> Any:
-    """The statement with its parallel loops made serial."""
+def serial(statement: Any, *kinds: int) -> Any:
+    """The statement with its loops of some kinds, parallel ones by default, made serial."""
 
     def visit(loop: tirx.For) -> tirx.For:
-        if loop.kind != tirx.ForKind.PARALLEL:
+        if loop.kind not in (kinds or (tirx.ForKind.PARALLEL,)):
             return loop
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Range
+from tvm.ir import Range, TensorLoad
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
-from ..tir_visit import serial
+from ..tir_visit import nodes_of, serial
 from .verify import has_thread_bindings
 
 
@@ -37,10 +38,15 @@ class Opaque(ScheduleRule):
         root = realize.block
         body = root.body
         statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-        kernels = [
-            statement if has_thread_bindings(func.with_body(statement)) else _kernel(statement)
-            for statement in statements
-        ]
+        kernels: list[Any] = []
+        workspaces = list(root.alloc_buffers)
+        for statement in statements:
+            if has_thread_bindings(func.with_body(statement)):
+                kernels.append(statement)
+            else:
+                kernel, found = _kernel(_bare(statement))
+                kernels.append(kernel)
+                workspaces += found
         block = s_tir.SBlock(
             root.iter_vars,
             root.reads,
@@ -48,7 +54,7 @@ class Opaque(ScheduleRule):
             root.name_hint,
             tirx.SeqStmt(kernels) if len(kernels) > 1 else kernels[0],
             root.init,
-            root.alloc_buffers,
+            workspaces,
             root.match_buffers,
             root.annotations,
         )
@@ -58,13 +64,57 @@ class Opaque(ScheduleRule):
         return s_tir.Schedule(scheduled)
 
 
-def _kernel(statement: Any) -> tirx.For:
-    """One statement as a kernel."""
+def _bare(statement: Any) -> Any:
+    """The statement of a block that has neither iterators nor buffers of its own."""
+    if isinstance(statement, s_tir.SBlockRealize):
+        block = statement.block
+        if not (block.iter_vars or block.alloc_buffers or block.match_buffers):
+            return _bare(block.body)
+    return statement
+
+
+def _kernel(statement: Any) -> tuple[tirx.For, list[tirx.Buffer]]:
+    """One statement as a kernel, and the global memory that its blocks work in."""
     if isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL:
-        body = _thread(_unit_variable("thread"), 1, "threadIdx.x", serial(statement.body))
-        return _thread(statement.loop_var, statement.extent, "blockIdx.x", body)
-    body = _thread(_unit_variable("thread"), 1, "threadIdx.x", serial(statement))
-    return _thread(_unit_variable("block"), 1, "blockIdx.x", body)
+        variable, extent, body = statement.loop_var, statement.extent, statement.body
+    else:
+        variable, extent, body = _unit_variable("block"), 1, statement
+    # CUDA has no vectors of any number of lanes.
+    body = serial(body, tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED)
+    body, workspaces = _with_workspaces(body, variable, extent)
+    body = _thread(_unit_variable("thread"), 1, "threadIdx.x", body)
+    return _thread(variable, extent, "blockIdx.x", body), workspaces
+
+
+def _with_workspaces(body: Any, block: tirx.Var, blocks: Any) -> tuple[Any, list[tirx.Buffer]]:
+    """The body with its own global memory as a part of buffers, one for each block.
+
+    CUDA has no allocations of global memory inside of kernels.
+    """
+    parts = [
+        each.buffer
+        for each in nodes_of(body, tirx.AllocBuffer)
+        if each.buffer.scope() in ("", "global")
+    ]
+    wholes = {
+        part: tirx.decl_buffer([blocks, *part.shape], part.dtype, part.name) for part in parts
+    }
+
+    def load(node: TensorLoad) -> Any:
+        if node.source not in wholes:
+            return node
+        return tirx.BufferLoad(wholes[node.source], [block, *node.indices])
+
+    def store(node: tirx.BufferStore) -> tirx.BufferStore:
+        if node.buffer not in wholes:
+            return node
+        return tirx.BufferStore(wholes[node.buffer], node.value, [block, *node.indices])
+
+    def allocation(node: tirx.AllocBuffer) -> Any:
+        return tirx.Evaluate(0) if node.buffer in wholes else node
+
+    rules = [(TensorLoad, load), (tirx.BufferStore, store), (tirx.AllocBuffer, allocation)]
+    return tvm_ffi.structural_map(body, rules), list(wholes.values())
 
 
 def _unit_variable(name: str) -> tirx.Var:

@@ -42,7 +42,8 @@ class RowReductions(ScheduleRule):
         """Schedule `func`; None when it has another form."""
         schedule = s_tir.Schedule(func)
         normalize_prim_func(schedule)
-        if any(stage.is_opaque or stage.is_bound for stage in stages(schedule)):
+        found = stages(schedule)
+        if not found or any(stage.is_opaque or stage.is_bound for stage in found):
             return None
         inline_producers(schedule)
         found = stages(schedule)

@@ -111,16 +111,21 @@ def _limit_violation(kernel: tirx.PrimFunc, limits: Limits) -> str | None:
     host_call = _host_call(kernel)
     if host_call is not None:
         return f"it calls {host_call}, which only a host has"
+    for buffer in (each.buffer for each in nodes_of(kernel.body, tirx.AllocBuffer)):
+        if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+            return f"the size of its array {buffer.name} is only known at run time"
     extents = _launch_extents(kernel)
-    if any(extent is None for _, extent in extents):
-        return None  # known at launch only: TVM's own scans, which keep within the limits
+    # Where an extent is only known at launch, the kernel keeps within the limit: TVM's own scans.
     threads = math.prod(extent or 1 for tag, extent in extents if tag.startswith("threadIdx"))
     if threads > limits.threads_per_block:
         return f"its {threads} threads per block exceed {limits.threads_per_block}"
     reason = _shared_violation(kernel, limits)
     if reason is not None:
         return reason
-    if not verify_gpu_code(kernel, {"max_threads_per_block": limits.threads_per_block}):
+    is_known = all(extent is not None for _, extent in extents)
+    if is_known and not verify_gpu_code(
+        kernel, {"max_threads_per_block": limits.threads_per_block}
+    ):
         return "TVM's check of GPU code refuses it: its stages disagree in their threads"
     for tag, extent in extents:
         if tag in ("blockIdx.y", "blockIdx.z") and extent is not None and extent > MAX_GRID_YZ:

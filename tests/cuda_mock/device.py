@@ -143,6 +143,14 @@ class Device:
             self._run(work)
 
     def _run(self, launched: Launched | Called) -> None:
+        """Run it with the GPU's memory open."""
+        self._runtime.mock_open(1)
+        try:
+            self._compute(launched)
+        finally:
+            self._runtime.mock_open(0)
+
+    def _compute(self, launched: Launched | Called) -> None:
         if isinstance(launched, Called):
             self.calls.append(launched)
             if self.execute:

@@ -1,11 +1,12 @@
 // Poses as libcuda.so.1 (-DDRIVER) and libcudart.so.13: what TVM's CUDA runtime asks of a GPU, with
-// memory of the host. Launches go to whom `mock_on_launch` names (see device.py), else nowhere.
+// memory that code of the host can't touch but in copies and launches. Launches go to whom `mock_on_launch` names (see device.py), else nowhere.
 // Launches and attributes are written to $MOCK_CUDA_LOG.
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifdef DRIVER
 
@@ -116,12 +117,21 @@ int mock_block(const char* inside, char** start, size_t* size) {
       return *start = block->start, *size = block->size, 1;
   return 0;
 }
+// Let the process touch the GPU's memory, or end it where it does.
+void mock_open(int open) {
+  static int depth;
+  if (open ? depth++ : --depth) return;
+  for (struct Block* block = blocks; block; block = block->next)
+    mprotect(block->start, block->size, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
 int cudaMalloc(void** memory, size_t size) {
   struct Block* block = malloc(sizeof *block);
-  *memory = aligned_alloc(256, (size + 255) / 256 * 256);
-  if (!*memory || capturing) return *memory ? 900 : 2;
+  if (capturing) return 900;
+  *memory = mmap(NULL, size + !size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (*memory == MAP_FAILED) return 2;
   ++allocations;
   memset(*memory, 0xff, size);  // NaN
+  mprotect(*memory, size, PROT_NONE);
   *block = (struct Block){*memory, size, blocks};
   blocks = block;
   return 0;
@@ -129,20 +139,23 @@ int cudaMalloc(void** memory, size_t size) {
 int cudaFree(void* memory) {
   for (struct Block** at = &blocks; *at; at = &(*at)->next)
     if ((*at)->start == memory) {
+      munmap(memory, (*at)->size + !(*at)->size);
       *at = (*at)->next;
       break;
     }
-  return free(memory), 0;
+  return 0;
 }
 int cudaMallocHost(void** memory, size_t size) { return (*memory = malloc(size)) ? 0 : 2; }
 int cudaFreeHost(void* memory) { return free(memory), 0; }
 int cudaMemGetInfo(size_t* left, size_t* total) { return *left = *total = 1ul << 33, 0; }
 int cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) {
   if (capturing) return 900;  // graphs of copies are not known here
-  return memcpy(to, from, size), 0;
+  mock_open(1);
+  memcpy(to, from, size);
+  return mock_open(0), 0;
 }
 int cudaMemcpyPeerAsync(void* to, int a, const void* from, int b, size_t size, void* stream) {
-  return memcpy(to, from, size), 0;
+  return cudaMemcpyAsync(to, from, size, 3, stream);
 }
 int cudaStreamCreate(void** stream) { return *stream = malloc(1), 0; }
 int cudaStreamCreateWithFlags(void** stream, unsigned flags) { return *stream = malloc(1), 0; }

@@ -28,6 +28,7 @@ from ...ir.rewrite import relax_functions
 from ...primfuncs.fusion_pattern import called_kernel
 from ...runtime.foreign import RUN_ON_CUDA
 from ...tvm_workarounds.block_builder import BlockBuilder
+from ...tvm_workarounds.scan_barriers import with_barriers
 from ..graph_passes.nan_safe_sort import sort_by_keys
 from ..graph_passes.symbolic_scan import scan_symbolic
 from ..kernel_passes.pipeline import PIPELINE
@@ -117,6 +118,9 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
             dispatched = relax.backend.DispatchSortScan()(dispatched)
         functions = dict(mod.functions_items())
         functions.update(dispatched.functions_items())
+        if device_kind(target) == "cuda":
+            kernels = [each for each in dispatched.functions if each not in alone]
+            functions |= {each: with_barriers(functions[each]) for each in kernels}
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     return mod
 

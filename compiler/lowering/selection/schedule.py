@@ -17,6 +17,7 @@ from schedules.cuda.gemm.tensor_cores import TF32
 from schedules.x86.conv.skip_padding import skipped_flops
 from schedules.x86.reduction import row_kernels
 
+from ...errors import BuildError
 from ...ir.rewrite import expressions_in, relax_functions
 from ...primfuncs.fusion_pattern import called_kernel
 from ...primfuncs.query import count_flops
@@ -25,6 +26,7 @@ from ...support.progress import report_progress
 from ...tvm_workarounds.float_differences import keep_differences
 from ...tvm_workarounds.index_guard import guard_indices
 from ..codegen.concat_in_place import CONCATENATES, is_profitable
+from ..codegen.device_placement import HOST, device_kind
 from ..codegen.reshape_to_view import VIEW, is_reshape
 from ..kernel_passes.inf_reduction_init import pad_with_infinity, start_at_infinity
 from ..kernel_passes.vector_rounding import vectorize_rounding
@@ -159,6 +161,11 @@ def _schedule(
         entry.implementation, entry.source = "auto_scheduler", record.source
     else:
         skipped, scheduled = skipped_flops(func), rules.schedule(func, target)
+        if scheduled is None and device_kind(target) != HOST:
+            raise BuildError(
+                f"kernel {name} has no schedule for {kind}; give its operators to the CPU: "
+                "partition(mod, 'llvm', ops=...)"
+            )
         if scheduled is None:
             logger.warning("kernel %s has no schedule for %s", name, kind)
         else:
