@@ -161,38 +161,44 @@ def boxes():
 
 
 def loop():
-    """A product in a loop, of as many of its rows as the loop has computed."""
+    """A product in a loop, of the last row that the loop has computed."""
     body = helper.make_graph(
         [
-            helper.make_node("Slice", ["rows", "zero", "two", "zero"], ["first"]),
+            helper.make_node("Slice", ["rows", "last", "end", "one"], ["first"]),
             helper.make_node("MatMul", ["first", "square"], ["product"]),
-            helper.make_node("ReduceMean", ["product"], ["mean"], axes=[0], keepdims=1),
-            helper.make_node("Concat", ["rows", "mean"], ["more"], axis=0),
+            helper.make_node("ReduceMean", ["product"], ["mean"], axes=[1], keepdims=1),
+            helper.make_node("Concat", ["rows", "mean"], ["more"], axis=1),
             helper.make_node("Identity", ["on"], ["still"]),
         ],
         "body",
         [
             helper.make_tensor_value_info("step", TensorProto.INT64, ()),
             helper.make_tensor_value_info("on", TensorProto.BOOL, ()),
-            helper.make_tensor_value_info("rows", TensorProto.FLOAT, ("n", 10)),
+            helper.make_tensor_value_info("rows", TensorProto.FLOAT, (1, "n", 10)),
         ],
         [
             helper.make_tensor_value_info("still", TensorProto.BOOL, ()),
-            helper.make_tensor_value_info("more", TensorProto.FLOAT, ("m", 10)),
+            helper.make_tensor_value_info("more", TensorProto.FLOAT, (1, "m", 10)),
         ],
     )
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["start"], axes=[0, 1, 2], keepdims=0),
-        helper.make_node("Unsqueeze", ["start", "zero"], ["begin"]),
+        helper.make_node("Reshape", ["start", "shape"], ["begin"]),
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Ceil", ["most"], ["whole"]),  # 1, which only running tells
+        helper.make_node("Cast", ["whole"], ["once"], to=TensorProto.INT64),
+        helper.make_node("Mul", ["once", "three"], ["times"]),
         helper.make_node("Loop", ["times", "", "begin"], ["y"], body=body),
     ]
     constants = {
-        "zero": np.array([0], "int64"),
-        "two": np.array([2], "int64"),
-        "times": np.array(3, "int64"),
+        "one": np.array([1], "int64"),
+        "shape": np.array([1, 1, 10], "int64"),
+        "last": np.array([-1], "int64"),
+        "end": np.array([1 << 60], "int64"),
+        "three": np.array(3, "int64"),
         "square": np.random.default_rng(2).uniform(-1, 1, (10, 10)).astype("float32"),
     }
-    return of_shape(nodes, constants, ("m", 10))
+    return of_shape(nodes, constants, (1, "m", 10))
 
 
 def of_rows(nodes, constant, width):
