@@ -14,6 +14,7 @@ import numpy as np
 from tvm.tirx import PrimFunc
 
 from compiler.support.numpy_files import read_npy
+from compiler.support.regular_files import os_errors_as
 
 from ..errors import RecordError
 from ..measure.candidate import ArgInfo
@@ -68,12 +69,8 @@ def get_task_input_buffer(workload_key: str, input_name: str) -> np.ndarray:
             f"task input {input_name!r} of {workload_key!r} is not registered, and there is no "
             f"{path}; give it with task_inputs or register_task_input_buffer"
         )
-    try:
+    with os_errors_as(RecordError, f"task input {input_name!r}: can't read {path}"):
         return read_npy(path)
-    except OSError as error:
-        raise RecordError(
-            f"task input {input_name!r}: can't read {path}: {error.strerror}"
-        ) from error
 
 
 def as_array(value: Any) -> np.ndarray:

@@ -23,10 +23,10 @@ def shapes(texts: Sequence[str]) -> dict[str, tuple[int | str | None, ...]]:
         if re.fullmatch(r"\d+(x\d+)*", text):
             text = text.replace("x", ",")
         if not re.fullmatch(rf"{extent}(,{extent})*|", text):
-            raise typer.BadParameter(
+            raise _bad(
+                "--shape",
                 f"{text!r} is not a shape; write {name}=1,3,224,224, with a name or ? for a "
                 "dimension that is only known at run time",
-                param_hint="--shape",
             )
         found[name] = tuple(map(_extent, text.split(","))) if text else ()
     return found
@@ -41,9 +41,7 @@ def extents(texts: Sequence[str], option: str) -> dict[str, int]:
     found = {}
     for name, text in _pairs(texts, option, "seq=512").items():
         if not text.isdecimal():
-            raise typer.BadParameter(
-                f"{text!r} is not a number of elements; write {name}=512", param_hint=option
-            )
+            raise _bad(option, f"{text!r} is not a number of elements; write {name}=512")
         found[name] = int(text)
     return found
 
@@ -53,14 +51,10 @@ def import_limits(texts: Sequence[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, text in _pairs(texts, "--import-limit", "nodes=500000").items():
         if name not in ("nodes", "folded_bytes", "seconds"):
-            raise typer.BadParameter(
-                f"{name!r} is not nodes, folded_bytes or seconds", param_hint="--import-limit"
-            )
+            raise _bad("--import-limit", f"{name!r} is not nodes, folded_bytes or seconds")
         pattern = r"\d+(\.\d+)?" if name == "seconds" else r"\d+"
         if not re.fullmatch(pattern, text, re.ASCII):
-            raise typer.BadParameter(
-                f"{text!r} is not a limit of {name}", param_hint="--import-limit"
-            )
+            raise _bad("--import-limit", f"{text!r} is not a limit of {name}")
         found[name] = float(text) if name == "seconds" else int(text)
     return found
 
@@ -70,9 +64,7 @@ def sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, text in _pairs(texts, "--specialize", "seq=1,128").items():
         if not re.fullmatch(r"\d+(,\d+)*", text):
-            raise typer.BadParameter(
-                f"{text!r} is not a list of sizes; write {name}=1,128", param_hint="--specialize"
-            )
+            raise _bad("--specialize", f"{text!r} is not a list of sizes; write {name}=1,128")
         found[name] = tuple(map(int, text.split(",")))
     return found
 
@@ -95,15 +87,12 @@ def cpus(text: str | None) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
-            raise typer.BadParameter(
-                f"{text!r} is not a list of CPUs such as 0,2-3", param_hint="--pin"
-            )
+            raise _bad("--pin", f"{text!r} is not a list of CPUs such as 0,2-3")
         first = int(match.group(1))
         chosen += range(first, int(match.group(2) or first) + 1)
     absent = set(chosen) - os.sched_getaffinity(0)
     if absent:
-        problem = f"this process may not run on CPU {min(absent)}"
-        raise typer.BadParameter(problem, param_hint="--pin")
+        raise _bad("--pin", f"this process may not run on CPU {min(absent)}")
     return tuple(dict.fromkeys(chosen))
 
 
@@ -113,9 +102,7 @@ def tracker(text: str | None) -> tuple[str, int, str] | None:
         return None
     match = re.fullmatch(r"([^:/]+):(\d+)/(.+)", text)
     if match is None:
-        raise typer.BadParameter(
-            f"{text!r} is not a tracker such as 127.0.0.1:9190/key", param_hint="--tracker"
-        )
+        raise _bad("--tracker", f"{text!r} is not a tracker such as 127.0.0.1:9190/key")
     return match[1], int(match[2]), match[3]
 
 
@@ -146,7 +133,11 @@ def _one_of(known: Sequence[str], text: str, option: str) -> str:
         return text
     near = difflib.get_close_matches(text, known, n=1)
     like = f"; did you mean {near[0]!r}?" if near else ""
-    raise typer.BadParameter(f"{text!r} is not one of {', '.join(known)}{like}", param_hint=option)
+    raise _bad(option, f"{text!r} is not one of {', '.join(known)}{like}")
+
+
+def _bad(option: str, problem: str) -> typer.BadParameter:
+    return typer.BadParameter(problem, param_hint=option)
 
 
 def names(*texts: str) -> tuple[str, ...]:
@@ -160,10 +151,8 @@ def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.rpartition("=") if option == "--shape" else text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(
-                f"{text!r} has no name and value; write {example}", param_hint=option
-            )
+            raise _bad(option, f"{text!r} has no name and value; write {example}")
         if name in found:
-            raise typer.BadParameter(f"{name!r} is given twice", param_hint=option)
+            raise _bad(option, f"{name!r} is given twice")
         found[name] = value
     return found

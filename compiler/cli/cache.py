@@ -8,6 +8,7 @@ from typing import Any
 from compiler.errors import ExportError
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE, Usage, user_cache
 from compiler.support.cache_dir import MISSING
+from compiler.support.regular_files import os_errors_as
 
 from .console import show
 
@@ -15,10 +16,8 @@ from .console import show
 def cache_usage() -> Usage:
     """Contents of this user's kernel cache. Raises ExportError: the folder can't be read."""
     cache = user_cache()
-    try:
+    with os_errors_as(ExportError, f"can't read {cache.folder}"):
         return cache.usage()
-    except OSError as error:
-        raise ExportError(f"can't read {cache.folder}: {error.strerror}") from error
 
 
 def clear_cache() -> Usage:
@@ -27,10 +26,8 @@ def clear_cache() -> Usage:
     Raises ExportError: a file can't be removed.
     """
     cache = user_cache()
-    try:
+    with os_errors_as(ExportError, f"can't empty {cache.folder}"):
         return cache.clear()
-    except OSError as error:
-        raise ExportError(f"can't empty {cache.folder}: {error.strerror}") from error
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:

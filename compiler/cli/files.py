@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from compiler.errors import ExportError
 from compiler.support.atomic_file import replacing
+from compiler.support.regular_files import os_errors_as
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -18,11 +19,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     Raises ExportError: the folder is missing or can't be written, or the disk is full. Nothing is
     left behind, and an existing file is as it was.
     """
-    try:
-        with replacing(path) as file:
-            write(file)
-    except OSError as error:
-        raise ExportError(f"can't write {str(path)!r}: {error.strerror or error}") from error
+    with os_errors_as(ExportError, f"can't write {str(path)!r}"), replacing(path) as file:
+        write(file)
 
 
 def write_text(path: Path, text: str) -> None:

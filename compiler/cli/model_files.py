@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import FrontendError
-from compiler.support.regular_files import open_regular, read_regular, stand_in
+from compiler.support.regular_files import open_regular, os_errors_as, read_regular, stand_in
 
 if TYPE_CHECKING:
     import tvm
@@ -207,10 +207,8 @@ def _is_of(path: Path, stem: str) -> bool:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
+    with os_errors_as(FrontendError, f"can't read {path}"):
         return read_regular(path)
-    except OSError as error:
-        raise FrontendError(f"can't read {path}: {error.strerror}") from error
 
 
 def _text(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import ExportError, FrontendError, InputError
 from compiler.support.atomic_file import atomic_write_path
 from compiler.support.cache_dir import MISSING, cache_folder
+from compiler.support.regular_files import os_errors_as
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,12 +78,10 @@ def _hydrate(name: str, path: Path) -> None:
 
     from compiler.models import fill_weights
 
-    try:
+    with os_errors_as(ExportError, f"can't write {name!r} to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write_path(path) as draft:
             onnx.save(fill_weights.hydrate(name), draft)
-    except OSError as error:
-        raise ExportError(f"can't write {name!r} to {path}: {error.strerror}") from error
 
 
 def random_inputs(
@@ -141,10 +140,8 @@ def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
 
     values = {}
     for name, path in files.items():
-        try:
+        with os_errors_as(InputError, f"input {name!r}: can't read {path}"):
             values[name] = read_npy(path)
-        except OSError as error:
-            raise InputError(f"input {name!r}: can't read {path}: {error.strerror}") from error
     return values
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler import errors
 from compiler.support import isolated_python
+from compiler.support.scoped_context import Closing
 
 # The folder of the `compiler` package takes the place of the current one, which -c puts first
 # and in which the user may have modules of the same names.
@@ -26,7 +27,7 @@ class WorkerError(errors.BatonError, RuntimeError):
     """A worker process ended, or what it was asked for failed."""
 
 
-class WorkerProcess:
+class WorkerProcess(Closing):
     """A process that answers requests of `compiler.cli.worker`; ends with the `with` block.
 
     `name`: what error messages call it. `threads`: given to TVM and OpenMP through the environment,
@@ -53,12 +54,6 @@ class WorkerProcess:
             encoding="utf-8",
             start_new_session=True,  # Ctrl-C is the parent's; the worker ends with its pipe
         )
-
-    def __enter__(self) -> WorkerProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send one request and wait for its answer.

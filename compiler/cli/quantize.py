@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.errors import InputError
 from compiler.support.numpy_files import read_npy, read_npz
+from compiler.support.regular_files import os_errors_as
 
 from .completions import CALIBRATIONS
 from .console import Steps, show, table
@@ -169,10 +170,8 @@ class _Network:
         return {**sample, **got}
 
     def _read(self, path: Path) -> dict[str, np.ndarray]:
-        try:
+        with os_errors_as(InputError, f"can't read the sample {str(path)!r}"):
             arrays: Any = read_npz(path) if path.suffix == ".npz" else read_npy(path)
-        except OSError as error:
-            raise InputError(f"can't read the sample {str(path)!r}: {error.strerror}") from error
         if not isinstance(arrays, dict):
             arrays = dict.fromkeys(self._inputs, arrays) if len(self._inputs) == 1 else {}
         if arrays.keys() != self._inputs.keys():

@@ -18,6 +18,7 @@ from tvm.ir import Expr, StringImm, is_prim_expr
 from tvm.runtime import ObjectConvertible
 
 from ..errors import ScheduleError
+from .te.dataflow import sequence
 
 __all__ = ["BufferVar", "IRBuilder", "create"]
 
@@ -198,11 +199,5 @@ def _join(statements: list[Any]) -> Any:
         if isinstance(statement, tirx.Stmt):
             joined.insert(0, statement)
         else:
-            joined = [statement(_sequence(joined))]
-    return _sequence(joined)
-
-
-def _sequence(statements: list[Any]) -> Any:
-    if not statements:
-        return tirx.Evaluate(0)
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+            joined = [statement(sequence(joined))]
+    return sequence(joined)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BatonError
+from ..support.scoped_context import Closing
 from ..support.tempdir import TemporaryFolder
 from .candidate import BuildResult, Candidate, InstantiationError, Lowered, MeasureErrorNo
 from .workers import Outcome, WorkerPool
@@ -17,7 +18,7 @@ GIB = 1 << 30
 DEFAULT_MEMORY = 4 * GIB
 
 
-class LocalBuilder:
+class LocalBuilder(Closing):
     """Builds on this machine, several candidates side by side.
 
     `timeout`: seconds for one build. `n_parallel`: builds at a time, by default this process's
@@ -50,12 +51,6 @@ class LocalBuilder:
         self._pool: WorkerPool | None = None
         self._folder: TemporaryFolder | None = None
         self._count = 0
-
-    def __enter__(self) -> LocalBuilder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def build(self, candidates: Sequence[Candidate]) -> list[BuildResult]:
         """Build candidates; a failure is part of its result."""

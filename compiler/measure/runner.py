@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from ..records.measure_result import MeasureResult
+from ..support.scoped_context import Closing
 from .builder import DEFAULT_MEMORY
 from .candidate import FAILED_COST, BuildResult, Candidate, MeasureErrorNo, RunOptions
 from .workers import Outcome, WorkerPool
 
 
-class LocalRunner:
+class LocalRunner(Closing):
     """Times candidates on this machine.
 
     `ref_input`: values of all the kernel's arguments, instead of random ones. `timeout`: seconds
@@ -51,12 +52,6 @@ class LocalRunner:
         self.memory = memory
         self.ref_input: Sequence[np.ndarray] | None = None
         self._pool: WorkerPool | None = None
-
-    def __enter__(self) -> LocalRunner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def run(
         self, candidates: Sequence[Candidate], builds: Sequence[BuildResult]

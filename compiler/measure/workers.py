@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BatonError
 from ..support import isolated_python
+from ..support.scoped_context import Closing
 from .fork_server import read_frame, write_frame
 
 # The folder of the `compiler` package takes the place of the current one, which -c puts first
@@ -48,7 +49,7 @@ class Outcome(NamedTuple):
     value: Any  # the function's result for "value"; else a one-line description
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """Call functions in worker processes, at most `size` at a time.
 
     Each call runs in a child that is forked from a process which has TVM loaded and warm. A call
@@ -65,12 +66,6 @@ class WorkerPool:
         self._all: list[_ForkServer] = []
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="baton-worker")
-
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def submit(
         self,

@@ -251,19 +251,16 @@ def _rnn(node: Node) -> int:
     return 3 if node.attrs.get("mode") == "lstm" else 2
 
 
+_STATED = (
+    *("SliceChannel", "amp_multicast", "_cond", "_foreach", "_npx_cond", "_npx_foreach"),
+    *("_npx_while_loop", "_while_loop"),
+)
 _COUNTED: dict[str, Callable[[Node], int]] = {
-    "SliceChannel": lambda node: parse_int(node.attrs["num_outputs"]),
+    **dict.fromkeys(_STATED, lambda node: parse_int(node.attrs["num_outputs"])),
     "_split_v2": _split_v2,
-    "amp_multicast": lambda node: parse_int(node.attrs["num_outputs"]),
     "topk": lambda node: 2 if node.attrs.get("ret_typ") == "both" else 1,
     "RNN": _rnn,
-    "_cond": lambda node: parse_int(node.attrs["num_outputs"]),
-    "_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
-    "_npx_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
     "_npi_unique": lambda node: 1 + sum(_flag(node, key, False) for key in UNIQUE_FLAGS),
-    "_npx_cond": lambda node: parse_int(node.attrs["num_outputs"]),
-    "_npx_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
-    "_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
 }
 
 _SEVERAL = frozenset([*_HIDDEN, *_COUNTED, *_ALIASES])

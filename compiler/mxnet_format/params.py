@@ -20,7 +20,7 @@ import numpy as np
 from compiler.errors import ExportError, FrontendError
 from compiler.support.atomic_file import replacing
 from compiler.support.numpy_files import read_array
-from compiler.support.regular_files import read_regular
+from compiler.support.regular_files import os_errors_as, read_regular
 
 from .attributes import DTYPES
 
@@ -237,13 +237,11 @@ def save_params(
         data = write_numpy_file(names, [np.asarray(value) for value in values])
     else:
         data = _write_list(names, [np.asarray(value) for value in values])
-    try:
-        with replacing(path) as file:
-            file.write(data)
-    except OSError as error:
-        raise ExportError(
-            f"the parameter file {os.fspath(path)!r} can't be written: {error}"
-        ) from (error)
+    with (
+        os_errors_as(ExportError, f"the parameter file {os.fspath(path)!r} can't be written"),
+        replacing(path) as file,
+    ):
+        file.write(data)
 
 
 def split_prefixes(
@@ -263,10 +261,8 @@ def _bytes_of(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
     if isinstance(source, bytes):
         return source, "the parameter data"
     where = f"the parameter file {os.fspath(source)!r}"
-    try:
+    with os_errors_as(FrontendError, f"{where} can't be read"):
         return read_regular(source), where
-    except OSError as error:
-        raise FrontendError(f"{where} can't be read: {error.strerror}") from error
 
 
 def _dense(value: Any) -> np.ndarray:

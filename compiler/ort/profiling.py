@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import ExportError
 from compiler.runtime.debugger.stopwatch import Stopwatch, trace_event
 from compiler.support.atomic_file import write_file
+from compiler.support.regular_files import os_errors_as
 from compiler.tvm_workarounds.fast_import import tvm
 
 if TYPE_CHECKING:
@@ -62,8 +63,6 @@ class Profiling:
             stopwatch.start()
         events.sort(key=lambda event: float(event["ts"]))
         path = f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{self.start_ns % 1000:03}.json"
-        try:
+        with os_errors_as(ExportError, f"can't write the profile {path!r}"):
             write_file(path, json.dumps(events))
-        except OSError as error:
-            raise ExportError(f"can't write the profile {path!r}: {error.strerror}") from error
         return path

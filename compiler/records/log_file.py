@@ -10,6 +10,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from compiler.support.regular_files import os_errors_as
+
 from ..errors import RecordError
 
 BOM = b"\xef\xbb\xbf"
@@ -116,7 +118,7 @@ def append_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
 
     Raises RecordError: the file can't be written.
     """
-    try:
+    with os_errors_as(RecordError, f"log {str(path)!r} can't be written"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         # O_APPEND makes each write land behind those of other processes. Read access is for
         # the look at the last byte: a writer that was killed may have left half a line.
@@ -132,5 +134,3 @@ def append_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
                 start = ""
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise RecordError(f"log {str(path)!r} can't be written: {error.strerror}") from error

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 
+from compiler.support.regular_files import os_errors_as
+
 from ..errors import RecordError
 from ..support.regular_files import open_regular
 from ..support.scoped_context import NestedContext
@@ -94,15 +96,15 @@ class PlacementLog(NestedContext, kind="placement dispatch"):
         skipped: list[str] = []
         if not path or not os.path.lexists(path):
             return
-        try:
-            with open_regular(path) as file:
-                for line in islice(iter(lambda: file.readline(_LONGEST_LINE), b""), _MOST_LINES):
-                    try:
-                        self.records.append(read_line(line))
-                    except RecordError as error:
-                        skipped.append(str(error))
-        except OSError as error:
-            raise RecordError(f"log {str(path)!r} can't be read: {error.strerror}") from error
+        with (
+            os_errors_as(RecordError, f"log {str(path)!r} can't be read"),
+            open_regular(path) as file,
+        ):
+            for line in islice(iter(lambda: file.readline(_LONGEST_LINE), b""), _MOST_LINES):
+                try:
+                    self.records.append(read_line(line))
+                except RecordError as error:
+                    skipped.append(str(error))
         if skipped:
             logger.warning("%s: %d lines are skipped: %s", path, len(skipped), skipped[0])
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 MAGIC = b"\x7fELF"
 
@@ -32,45 +33,15 @@ class MalformedElfError(ValueError):
     """The file is not a 64-bit little-endian ELF file, or its tables point outside of it."""
 
 
-class _Header(NamedTuple):
-    ident: bytes
-    type: int
-    machine: int
-    version: int
-    entry: int
-    phoff: int
-    shoff: int
-    flags: int
-    ehsize: int
-    phentsize: int
-    phnum: int
-    shentsize: int
-    shnum: int
-    shstrndx: int
-
-
-class _Segment(NamedTuple):
-    type: int
-    flags: int
-    offset: int
-    vaddr: int
-    paddr: int
-    filesz: int
-    memsz: int
-    align: int
-
-
-class _SectionHeader(NamedTuple):
-    name: int
-    type: int
-    flags: int
-    addr: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    addralign: int
-    entsize: int
+_Header = namedtuple(
+    "_Header",
+    "ident type machine version entry phoff shoff flags ehsize phentsize phnum shentsize shnum "
+    "shstrndx",
+)
+_Segment = namedtuple("_Segment", "type flags offset vaddr paddr filesz memsz align")
+_SectionHeader = namedtuple(
+    "_SectionHeader", "name type flags addr offset size link info addralign entsize"
+)
 
 
 @dataclass(frozen=True)

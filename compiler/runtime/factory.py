@@ -16,7 +16,7 @@ from compiler.runtime.export import export_library, linked_image
 from compiler.runtime.graph_json import graph_json
 from compiler.runtime.host import arrange_devices, kind_of, require_cpu_features
 from compiler.runtime.metadata import Metadata, listed
-from compiler.support.regular_files import read_regular
+from compiler.support.regular_files import os_errors_as, read_regular
 
 if TYPE_CHECKING:
     from compiler.runtime.load import LoadedFile
@@ -223,12 +223,8 @@ class FactoryModule:
         """
         from compiler.runtime.executor import parse_params
 
-        try:
+        with os_errors_as(InputError, f"can't read the parameter file {str(path)!r}"):
             content = read_regular(path)
-        except OSError as error:
-            raise InputError(
-                f"can't read the parameter file {str(path)!r}: {error.strerror}"
-            ) from error
         self.load_late_bound_consts_from_map(parse_params(content))
 
     def load_late_bound_consts_from_map(self, weights: Mapping[str, Any]) -> None:

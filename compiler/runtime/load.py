@@ -25,7 +25,7 @@ from compiler.runtime.host import require_cpu_features
 from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
 from compiler.support.archive_limits import ArchiveError, opened_tar, plain_members
-from compiler.support.regular_files import foreign_kind, open_regular
+from compiler.support.regular_files import foreign_kind, open_regular, os_errors_as
 from compiler.support.tempdir import TemporaryFolder
 
 _PIECE = 1 << 22  # bytes that are copied at a time
@@ -157,16 +157,16 @@ def load_module(
 
 def _load_content(content: bytes | bytearray | memoryview, verify_weights: bool) -> FactoryModule:
     """Load a library from a file whose name goes at once; its pages stay as long as it is used."""
-    try:
-        with TemporaryFolder("library") as folder:
-            is_elf = bytes(content[: len(elf.MAGIC)]) == elf.MAGIC
-            path = Path(folder) / ("library.so" if is_elf else "library.tar")
-            path.write_bytes(content)
-            return load_module(path, verify_weights)
-    except OSError as error:
-        raise LoadError(
-            f"can't keep a library of {len(content)} bytes in a temporary file: {error.strerror}"
-        ) from error
+    with (
+        os_errors_as(
+            LoadError, f"can't keep a library of {len(content)} bytes in a temporary file"
+        ),
+        TemporaryFolder("library") as folder,
+    ):
+        is_elf = bytes(content[: len(elf.MAGIC)]) == elf.MAGIC
+        path = Path(folder) / ("library.so" if is_elf else "library.tar")
+        path.write_bytes(content)
+        return load_module(path, verify_weights)
 
 
 def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> CheckedFile:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO
+
+from compiler.errors import BatonError
 
 _KINDS = (
     (stat.S_ISFIFO, "a FIFO"),
@@ -19,6 +22,17 @@ _KINDS = (
     (stat.S_ISBLK, "a block device"),
     (stat.S_ISSOCK, "a socket"),
 )
+
+
+@contextmanager
+def os_errors_as(kind: type[BatonError], what: str) -> Iterator[None]:
+    """Raise `kind`, with the reason after `what`, for an OSError of the block."""
+    try:
+        yield
+    except BatonError:  # an ExportError is an OSError too
+        raise
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from error
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:

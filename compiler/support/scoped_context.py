@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+class Closing:
+    """Base of what is closed at the end of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free what the object holds."""
+
+
 class _Current:
     """`Context.current`: the innermost context of the calling thread."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import tvm
 
 from compiler import auto_scheduler, autotvm, legacy, relay
-from compiler.support.regular_files import open_regular
+from compiler.support.regular_files import open_regular, os_errors_as
 
 from . import TVMCException
 from . import target as targets
@@ -116,11 +116,11 @@ def history(path: str) -> Any:
 
     Raises RecordError: the file can't be read or holds no records.
     """
-    try:
-        with io.TextIOWrapper(open_regular(path), "utf-8", "replace") as log:
-            first = next((line for line in log if line.strip()), "{}")
-    except OSError as error:
-        raise TVMCException(f"{path} can't be read: {error.strerror}") from error
+    with (
+        os_errors_as(TVMCException, f"{path} can't be read"),
+        io.TextIOWrapper(open_regular(path), "utf-8", "replace") as log,
+    ):
+        first = next((line for line in log if line.strip()), "{}")
     try:
         row = json.loads(first)
     except ValueError:

@@ -16,6 +16,7 @@ from compiler import auto_scheduler
 from compiler.errors import BatonError
 from compiler.relay.backend import Executor, Runtime
 from compiler.support.numpy_files import read_npz
+from compiler.support.regular_files import os_errors_as
 
 from ..console import set_verbosity
 from . import TVMCException
@@ -229,12 +230,8 @@ def _run(options: Any) -> None:
 def _inputs(path: str | None) -> dict[str, np.ndarray]:
     if not path:
         return {}
-    try:
+    with os_errors_as(TVMCException, f"--inputs {path} is not an .npz of arrays"):
         return read_npz(path)
-    except OSError as error:
-        raise TVMCException(
-            f"--inputs {path} is not an .npz of arrays: {error.strerror}"
-        ) from error
 
 
 def _add_tune(parser: argparse.ArgumentParser) -> None:

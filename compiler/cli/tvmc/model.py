@@ -14,7 +14,7 @@ import tvm
 
 from compiler import relay, runtime
 from compiler.support.archive_limits import ArchiveError, unpack_tar
-from compiler.support.regular_files import open_regular
+from compiler.support.regular_files import open_regular, os_errors_as
 
 from . import TVMCException
 
@@ -140,10 +140,8 @@ def _unpack(
     `files`.
     """
     try:
-        with open_regular(path) as file:
+        with os_errors_as(TVMCException, f"can't read {path}"), open_regular(path) as file:
             unpack_tar(file, folder)
-    except OSError as error:
-        raise TVMCException(f"can't read {path}: {error.strerror}") from error
     except ArchiveError as error:
         raise TVMCException(f"{path} is not {what}: {error}; pack it again") from error
     _require_files(path, folder, files)

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.errors import ExportError, FrontendError
 from compiler.support.atomic_file import replacing
-from compiler.support.regular_files import read_regular
+from compiler.support.regular_files import os_errors_as, read_regular
 
 _DTYPES = {
     "BOOL": "bool",
@@ -53,21 +53,19 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> Non
         parts.append(data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        with replacing(path) as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            file.writelines(parts)
-    except OSError as error:
-        raise ExportError(f"{os.fspath(path)!r} can't be written: {error}") from error
+    with (
+        os_errors_as(ExportError, f"{os.fspath(path)!r} can't be written"),
+        replacing(path) as file,
+    ):
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.writelines(parts)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read arrays by name, bfloat16 (not in numpy) as float32; FrontendError if damaged."""
     where = f"the parameter file {os.fspath(path)!r}"
-    try:
+    with os_errors_as(FrontendError, f"{where} can't be read"):
         data = read_regular(path)
-    except OSError as error:
-        raise FrontendError(f"{where} can't be read: {error.strerror}") from error
     if len(data) < 8:
         raise FrontendError(f"{where} is not a safetensors file")
     (length,) = struct.unpack_from("<Q", data)

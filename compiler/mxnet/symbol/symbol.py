@@ -16,7 +16,7 @@ from compiler.mxnet_format.json_format import read_json, write_json
 from compiler.mxnet_format.operators import auxiliary_nodes, output_name, outputs_of, sort_arguments
 from compiler.mxnet_format.params import load_params, split_prefixes
 from compiler.support.atomic_file import replacing
-from compiler.support.regular_files import read_regular
+from compiler.support.regular_files import os_errors_as, read_regular
 
 from .compose import apply_operator, known_operator, merge_graphs, replace_variables
 
@@ -48,10 +48,8 @@ class Symbol:
             The file can't be read or is not a symbol.
         """
         where = f"the symbol file {os.fspath(path)!r}"
-        try:
+        with os_errors_as(FrontendError, f"{where} can't be read"):
             text = read_regular(path)
-        except OSError as error:
-            raise FrontendError(f"{where} can't be read: {error.strerror}") from error
         return cls(read_json(text, where))
 
     @classmethod
@@ -65,13 +63,11 @@ class Symbol:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the symbol file; raises ExportError if it can't be written."""
-        try:
-            with replacing(path) as file:
-                file.write(self.tojson().encode())
-        except OSError as error:
-            raise ExportError(
-                f"the symbol file {os.fspath(path)!r} can't be written: {error}"
-            ) from (error)
+        with (
+            os_errors_as(ExportError, f"the symbol file {os.fspath(path)!r} can't be written"),
+            replacing(path) as file,
+        ):
+            file.write(self.tojson().encode())
 
     def __neg__(self) -> Symbol:
         return Symbol(apply_operator("_mul_scalar", [self.graph], {"scalar": "-1.0"}, ""))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compiler.support.regular_files import open_regular
+from compiler.support.regular_files import open_regular, os_errors_as
 
 from ...errors import RecordError
 from ..ansor import record as ansor
@@ -101,19 +101,17 @@ class LogFile:
         skipped.report(count, raw.endswith((b"\n", b"\r")), "auto_scheduler record")
 
     def _runs(self) -> Iterator[Run]:
-        try:
-            with open_regular(self.path) as file:
-                stat = os.fstat(file.fileno())
-                self._state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
-                if stat.st_size <= _MOST_KEPT:
-                    self._kept = file.read(_MOST_KEPT + 1)
-                    yield from runs(io.BytesIO(self._kept), _LAYOUTS)
-                else:
-                    yield from runs(file, _LAYOUTS)
-        except OSError as error:
-            raise RecordError(
-                f"auto_scheduler log {str(self.path)!r} can't be read: {error.strerror}"
-            ) from error
+        with (
+            os_errors_as(RecordError, f"auto_scheduler log {str(self.path)!r} can't be read"),
+            open_regular(self.path) as file,
+        ):
+            stat = os.fstat(file.fileno())
+            self._state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
+            if stat.st_size <= _MOST_KEPT:
+                self._kept = file.read(_MOST_KEPT + 1)
+                yield from runs(io.BytesIO(self._kept), _LAYOUTS)
+            else:
+                yield from runs(file, _LAYOUTS)
 
     def _parsed(self, bare: bytes, run: Run, at: int) -> IndexedLines:
         """Ranking data of a line of any layout."""
@@ -139,12 +137,12 @@ class LogFile:
     def _bytes(self, line: int, offset: int, length: int) -> bytes:
         if self._kept is not None:
             return self._kept[offset : offset + length]
-        try:
-            with open_regular(self.path) as file:
-                file.seek(offset)
-                return file.read(length)
-        except OSError as error:
-            raise RecordError(f"{self.name}:{line}: can't be read: {error.strerror}") from error
+        with (
+            os_errors_as(RecordError, f"{self.name}:{line}: can't be read"),
+            open_regular(self.path) as file,
+        ):
+            file.seek(offset)
+            return file.read(length)
 
 
 def _text(raw: bytes) -> str:

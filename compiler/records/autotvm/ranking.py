@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compiler.support.regular_files import open_regular
+from compiler.support.regular_files import open_regular, os_errors_as
 
 from ...errors import RecordError
 from ..log_file import BOM, Run, line_layout, runs
@@ -65,25 +65,25 @@ def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
     the file can't be read or no line of it is a record; with `strict` a bad line.
     """
     skipped, count, raw = SkippedLines(Path(path).name), 0, b"\n"
-    try:
-        with open_regular(path) as file:
-            for run in runs(file, (_LAYOUT,)):
-                found = _cut(run) if run.layout >= 0 else None
-                if found is not None:
-                    count += len(run.fields)
-                    yield from found
+    with (
+        os_errors_as(RecordError, f"AutoTVM log {str(path)!r} can't be read"),
+        open_regular(path) as file,
+    ):
+        for run in runs(file, (_LAYOUT,)):
+            found = _cut(run) if run.layout >= 0 else None
+            if found is not None:
+                count += len(run.fields)
+                yield from found
+                continue
+            for number in range(run.line, run.line + len(run.fields)):
+                raw = run.text(number - run.line)
+                text = _text(raw, number)
+                if not text or text.startswith("#"):
                     continue
-                for number in range(run.line, run.line + len(run.fields)):
-                    raw = run.text(number - run.line)
-                    text = _text(raw, number)
-                    if not text or text.startswith("#"):
-                        continue
-                    record = skipped.parsed(parse_line, text, number, number, strict)
-                    if record is not None:
-                        count += 1
-                        yield ranked(record)
-    except OSError as error:
-        raise RecordError(f"AutoTVM log {str(path)!r} can't be read: {error.strerror}") from error
+                record = skipped.parsed(parse_line, text, number, number, strict)
+                if record is not None:
+                    count += 1
+                    yield ranked(record)
     skipped.report(count, raw.endswith((b"\n", b"\r")), "AutoTVM record")
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from compiler.support.regular_files import open_regular
+from compiler.support.regular_files import open_regular, os_errors_as
 from schedules.config import ConfigEntity, OtherOptionEntity, ReorderEntity, SplitEntity
 
 from ...errors import RecordError
@@ -288,11 +288,11 @@ class SkippedLines:
 
 def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
     """Lines with any line end, without a byte order mark; RecordError if the file can't be read."""
-    try:
-        with io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape") as file:
-            yield from file
-    except OSError as error:
-        raise RecordError(f"{what} {str(path)!r} can't be read: {error.strerror}") from error
+    with (
+        os_errors_as(RecordError, f"{what} {str(path)!r} can't be read"),
+        io.TextIOWrapper(open_regular(path), "utf-8-sig", "surrogateescape") as file,
+    ):
+        yield from file
 
 
 def scan(

@@ -11,6 +11,7 @@ from pathlib import Path
 from compiler.errors import ExportError
 from compiler.support.atomic_file import write_file
 from compiler.support.cxx import cxx_command, include_dir
+from compiler.support.regular_files import os_errors_as
 from compiler.support.tempdir import TemporaryFolder
 
 _SOURCES = Path(__file__).parents[2] / "native"
@@ -65,28 +66,26 @@ def build_cpp_runtime(
         tvm_ffi.libinfo.find_include_path(),
         tvm_ffi.libinfo.find_dlpack_include_path(),
     )
-    try:
-        with TemporaryFolder("runtime") as work:
-            tvm_libraries = _from_wheels(wheels, Path(work)) or _installed()
-            (Path(work) / "cpu_flags.inc").write_text(_cpu_flags())
-            made = Path(work) / _NAME
-            command = [
-                *cxx_command(), "-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared", *flags,
-                *(f"-I{folder}" for folder in (work, *folders)),
-                *map(str, sorted(_SOURCES.glob("*.cc"))),
-                "-Wl,--no-as-needed", *map(str, tvm_libraries),
-                "-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{_NAME}", "-o", str(made),
-            ]  # fmt: skip
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise ExportError(
-                    f"{command[0]} does not compile {_NAME}:\n{done.stderr.strip()[-4000:]}"
-                )
-            _install(root, [made, *tvm_libraries], __version__)
-    except OSError as error:
-        if isinstance(error, ExportError):
-            raise
-        raise ExportError(f"can't install {_NAME} into {root}: {error.strerror}") from error
+    with (
+        os_errors_as(ExportError, f"can't install {_NAME} into {root}"),
+        TemporaryFolder("runtime") as work,
+    ):
+        tvm_libraries = _from_wheels(wheels, Path(work)) or _installed()
+        (Path(work) / "cpu_flags.inc").write_text(_cpu_flags())
+        made = Path(work) / _NAME
+        command = [
+            *cxx_command(), "-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared", *flags,
+            *(f"-I{folder}" for folder in (work, *folders)),
+            *map(str, sorted(_SOURCES.glob("*.cc"))),
+            "-Wl,--no-as-needed", *map(str, tvm_libraries),
+            "-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{_NAME}", "-o", str(made),
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ExportError(
+                f"{command[0]} does not compile {_NAME}:\n{done.stderr.strip()[-4000:]}"
+            )
+        _install(root, [made, *tvm_libraries], __version__)
     return root / "lib" / _NAME
 
 

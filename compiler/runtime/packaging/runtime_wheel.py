@@ -20,6 +20,7 @@ from pathlib import Path
 
 from compiler.errors import ExportError
 from compiler.support.atomic_file import replacing
+from compiler.support.regular_files import os_errors_as
 
 _BATON = (
     "__init__.py", "errors.py", "_import_guard.py", "py.typed", "version.py",
@@ -110,11 +111,9 @@ def build_runtime_wheel(
     }
     platforms = ".".join(tag.rpartition("-")[2] for tag in tags)
     path = Path(folder) / f"baton_runtime-{__version__}-py3-none-{platforms}.whl"
-    try:
+    with os_errors_as(ExportError, f"can't write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, files, f"{about}/RECORD")
-    except OSError as error:
-        raise ExportError(f"can't write {path}: {error.strerror}") from error
     return path
 
 
