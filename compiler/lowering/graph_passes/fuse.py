@@ -20,7 +20,6 @@ from ...tvm_workarounds.scalar_operands import separate_scalar_operands
 from .block_broadcast_fusion import separate_spread_results
 from .block_concat_fusion import separate_concatenations
 from .fuse_interpolation import interpolations
-from .hoist_shape_bindings import symbols_first
 from .legalize import legalize_ops
 from .limit_epilogue_fusion import bound_epilogues
 from .limit_kernel_tensors import limit_kernel_tensors, separate_groups
@@ -55,7 +54,6 @@ def fuse(
         mod = in_order(relax.transform.FuseOps(fuse_opt_level=2)(plain))
         operators, nodes = _operators(mod), kernel_sources(plain, mod)
         mod = relax.transform.CanonicalizeBindings()(fuse_kernels(mod))
-        mod = symbols_first(mod)
     return mod, operators, nodes
 
 
