@@ -41,6 +41,16 @@ class Layouts:
     axes: tuple[int, ...]
     back: tuple[int, ...]
     kernels: Mapping[str, str]  # layout of the weights, by the operators that change
+    depthwise: str = ""  # layout of the weights of depthwise convolutions, if it is another
+
+    def kernel(self, call: relax.Expr) -> str | None:
+        """Layout of a convolution's weights; None for operators that do not change."""
+        found = self.kernels.get(operator_name(call))
+        if not found or not self.depthwise or int(call.attrs.groups) == 1:
+            return found
+        shape = static_shape(call.args[1])
+        channels = shape[str(call.attrs.kernel_layout).index("I")] if shape else 0
+        return self.depthwise if channels == 1 else found
 
     @property
     def image(self) -> tuple[int, int]:
@@ -51,7 +61,7 @@ class Layouts:
 CHANNELS_FIRST = Layouts(
     "NHWC", "NCHW", TO_FIRST, TO_LAST, {"nn.conv2d": "OIHW", "nn.conv2d_transpose": "IOHW"}
 )
-CHANNELS_LAST = Layouts("NCHW", "NHWC", TO_LAST, TO_FIRST, {"nn.conv2d": "OHWI"})
+CHANNELS_LAST = Layouts("NCHW", "NHWC", TO_LAST, TO_FIRST, {"nn.conv2d": "OHWI"}, depthwise="HWOI")
 
 Predicate = Callable[[relax.Call], bool]
 
@@ -95,11 +105,11 @@ class _Converter(PyExprMutator):
 
     def is_foreign(self, value: relax.Expr) -> bool:
         """Whether a value is a convolution in layouts other than the new ones."""
-        name = operator_name(value)
-        if name not in self.layouts.kernels:
+        kernel = self.layouts.kernel(value)
+        if kernel is None:
             return False
         layouts = (value.attrs.data_layout, value.attrs.kernel_layout)
-        return layouts != (self.layouts.new, self.layouts.kernels[name]) and self._wanted(value)
+        return layouts != (self.layouts.new, kernel) and self._wanted(value)
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         result = super().visit_dataflow_block_(block)
@@ -163,7 +173,7 @@ Converted = tuple[relax.Expr, bool] | None
 
 def _convolution(converter: _Converter, call: relax.Call) -> Converted:
     attrs, layouts = call.attrs, converter.layouts
-    kernel, layout = layouts.kernels.get(operator_name(call)), str(attrs.data_layout)
+    kernel, layout = layouts.kernel(call), str(attrs.data_layout)
     if kernel is None or not converter.is_foreign(call):
         return None
     if layout not in (layouts.old, layouts.new) or str(attrs.out_layout or layout) != layout:

@@ -20,9 +20,9 @@ def rules() -> list[Checked]:
     from .gemm.float32_products import Float32Products
     from .gemm.tensor_cores import TensorCores
     from .opaque import Opaque
+    from .register_tiles import RegisterTiles, Windows
     from .row_reductions import RowReductions
     from .split_reduction import WideReduction
-    from .stages import Stages, Windows
     from .transpose import Transpose
 
     return [
@@ -38,6 +38,6 @@ def rules() -> list[Checked]:
         Checked("dlight.reduction", gpu.Reduction(), TVM_REFUSALS),
         Checked("dlight.general_reduction", gpu.GeneralReduction(), TVM_REFUSALS),
         Checked("cuda.transpose", Transpose()),
-        Checked("cuda.stages", Stages()),
+        Checked("cuda.stages", RegisterTiles()),
         Checked("cuda.opaque", Opaque()),
     ]

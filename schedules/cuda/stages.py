@@ -3,14 +3,14 @@
 Stages that only rearrange or map elements are inlined first. What is left are reductions, each
 with its elementwise epilogue, and single elementwise stages:
 
-    elementwise      blockIdx.x . threadIdx.x:  out[i] = f(...); of large results, vectors of out
+    elementwise      blockIdx.x . threadIdx.x:  out[i] = f(...)
     wide reduction   blockIdx.x . threadIdx.x:  acc = 0;  for r: acc += ...;  out[i] = f(acc)
     long reduction   blockIdx.x = one output:   threadIdx.x over r, reduced across the block
 """
 
 from __future__ import annotations
 
-from math import inf, prod
+from math import prod
 
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
@@ -18,8 +18,8 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 
-from . import limits, vectorized_elementwise
 from .blocks import Stage, inline_producers, stages
+from .limits import WARP
 
 THREADS = 128
 MAX_BLOCK_REDUCTION_THREADS = 256
@@ -38,48 +38,32 @@ class Stages(ScheduleRule):
         if not stages(schedule) or any(stage.is_opaque for stage in stages(schedule)):
             return None
         inline_producers(schedule)
-        bind_stages(schedule, vectorized_elementwise.fewest(limits.of(target)))
+        bind_stages(schedule)
         return schedule
 
 
-class Windows(ScheduleRule):
-    """Functions with one short reduction, as pooling and depthwise convolution have."""
-
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        """Schedule `func`; None when a block is opaque or the reduction is long."""
-        reductions = [stage for stage in stages(s_tir.Schedule(func)) if stage.is_reduction]
-        if len(reductions) != 1 or prod(reductions[0].reduction_extents) >= LONG_REDUCTION:
-            return None
-        return Stages().apply(func, target, tunable)
-
-
-def bind_stages(schedule: s_tir.Schedule, fewest: float = inf) -> None:
-    """Make each unbound stage a kernel; threads compute vectors from `fewest` elements on."""
+def bind_stages(schedule: s_tir.Schedule) -> None:
+    """Make each unbound stage a kernel."""
     for stage in stages(schedule):
         if stage.is_reduction and not stage.is_bound:
-            bind_reduction(schedule, stage, fewest)
+            bind_reduction(schedule, stage)
     for stage in stages(schedule):
         if not stage.is_bound and not stage.is_reduction:
-            reads = vectorized_elementwise.reads(schedule, stage)
-            if prod(stage.extents) < fewest or reads is None:
-                _bind_spatial(schedule, stage.block)
-            else:
-                vectorized_elementwise.map_vectors(schedule, stage.block, reads, THREADS)
+            _bind_spatial(schedule, stage.block)
 
 
-def bind_reduction(schedule: s_tir.Schedule, stage: Stage, fewest: float = inf) -> None:
+def bind_reduction(schedule: s_tir.Schedule, stage: Stage) -> None:
     """One kernel of a reduction and of the elementwise stages that only it feeds."""
     if len(schedule.get(stage.block).writes) > 1:
         _bind_tuple_reduction(schedule, stage)
         return
     width, length = prod(stage.spatial_extents), prod(stage.reduction_extents)
     across_threads = length >= LONG_REDUCTION and width < WIDE_OUTPUT
+    across_threads |= length >= WARP and _is_row(schedule.get(stage.block))
     store = schedule.cache_write(stage.block, 0, "shared" if across_threads else "local")
     fuse_consumers(schedule, store)
     if across_threads:
         _reduce_across_threads(schedule, stage, store, length)
-    elif width >= fewest and vectorized_elementwise.are_summed(schedule, stage, store):
-        vectorized_elementwise.sum_vectors(schedule, stage, store, THREADS)
     else:
         reduce_in_thread(schedule, stage.block, store)
 
@@ -114,11 +98,17 @@ def reduce_in_thread(schedule: s_tir.Schedule, block: SBlockRV, store: SBlockRV)
     schedule.annotate(thread, "pragma_unroll_explicit", 0)
 
 
+def _is_row(block: s_tir.SBlock) -> bool:
+    """Whether neighbors in memory are reduced to one result."""
+    reduced = [v.var for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    return all(any(read.region[-1].min.same_as(var) for var in reduced) for read in block.reads)
+
+
 def _reduce_across_threads(
     schedule: s_tir.Schedule, stage: Stage, store: SBlockRV, length: int
 ) -> None:
-    threads = 32
-    while threads < min(length, MAX_BLOCK_REDUCTION_THREADS):
+    threads = WARP
+    while 2 * threads <= min(length, MAX_BLOCK_REDUCTION_THREADS):
         threads *= 2
     loops = schedule.get_loops(store) or [schedule.add_unit_loop(store)]
     block_loop, one = schedule.split(schedule.fuse(*loops), [None, 1])
