@@ -31,6 +31,11 @@ class Device:
         """L2 bandwidth of one multiprocessor, when all of them read."""
         return self.l2_bandwidth / self.limits.sms / self.hertz
 
+    @property
+    def peak_tensor_bytes(self) -> float:
+        """`tensor_bytes` of the fastest instruction."""
+        return max(self.tensor_bytes, self.wgmma_bytes)
+
     def wgmma_rate(self, rows: int, columns: int, rounds: bool) -> float:
         """`wgmma_bytes`, or what shared memory, 128 bytes in a cycle, lets through of a tile.
 

@@ -203,11 +203,14 @@ def examine(name: str, said: dict, arch: str, dtype: str) -> int:
         if blocks == 0 or used[kernel].spilled:
             failures += 1
             print(f"    {kernel} spills {used[kernel].spilled} bytes; {blocks} blocks have room")
+        if used[kernel].serialized:
+            failures += 1
+            print(f"    ptxas serializes the wgmma of {kernel}")
     registers = max(kernel.registers for kernel in used.values())
     spilled = sum(kernel.spilled for kernel in used.values())
     bounds = []
     for device in described(arch).values():
-        fmas = device.fmas if dtype == "float32" else device.tensor_bytes / 2
+        fmas = device.fmas if dtype == "float32" else device.peak_tensor_bytes / 2
         peak = 2 * fmas * device.limits.sms * device.hertz
         times = (
             calls * max(flops / peak, size / device.bandwidth)

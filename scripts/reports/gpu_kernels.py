@@ -75,7 +75,7 @@ def row(kernel: Kernel, func: tvm.tirx.PrimFunc) -> dict[str, Any]:
 def least_seconds(each: dict[str, Any], dtype: str, device: Device) -> float:
     """What the memory and the arithmetic of a kernel's calls take at least."""
     itemsize = 2 if dtype in ("float16", "bfloat16") else 4
-    fmas = device.tensor_bytes / itemsize if each["tensor"] else device.fmas
+    fmas = device.peak_tensor_bytes / itemsize if each["tensor"] else device.fmas
     peak = 2 * fmas * device.limits.sms * device.hertz
     return max(each["flops"] / peak, each["bytes"] / device.bandwidth)
 

@@ -271,7 +271,7 @@ assert not device.problems and not device.errors
     cuda_mock.COMPILER is None or ptxas.NVCC is None, reason="needs a C compiler and nvcc"
 )
 @pytest.mark.parametrize(
-    ("name", "archs"), [("product, bfloat16", ["sm_90"]), ("wgmma, dense", ["sm_90a"])]
+    ("name", "archs"), [("product, bfloat16", ["sm_90"]), ("wgmma, uint8", ["sm_90a"])]
 )
 def test_a_prebuilt_kernel_runs_from_its_fatbin_without_the_compiler(
     tmp_path, monkeypatch, name, archs

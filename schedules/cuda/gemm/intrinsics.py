@@ -164,7 +164,8 @@ def wait_wgmma(instruction: Instruction, count: int, sums: Any) -> Any:
 
 def fence_wgmma() -> Any:
     """Let `wgmma` see, after the next barrier, what this thread has written to shared memory."""
-    source = f'{_HEAD} baton_fence_wgmma() {{ asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }}\n'
+    fence = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
+    source = f"{_HEAD} baton_fence_wgmma() {{ {fence} }}\n"
     return cuda_func_call("baton_fence_wgmma", source_code=source)
 
 

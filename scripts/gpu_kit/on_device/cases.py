@@ -109,7 +109,8 @@ def compared(case: str, library: Any) -> Result:
     gpu.sync()
     found = _numpy(out)
     tolerance = max(said["tolerance"], 1e-6)
-    off = np.abs(found.astype("float64") - expected[0]) / (1 + np.abs(expected[0]))
+    wanted = expected[0].astype("float64")
+    off = np.abs(found.astype("float64") - wanted) / (1 + np.abs(wanted))
     worst = float(off.max()) if np.isfinite(off).all() else float("inf")
     status = "right" if worst <= tolerance else "wrong"
     return {"status": status, "difference": worst, "tolerance": tolerance}
