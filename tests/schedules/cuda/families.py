@@ -258,6 +258,11 @@ FAMILIES = [
     Family("layer norm", _layer_norm, 1e-4),
     Family("transpose", _one(topi.transpose, 70, 100)),
     Family(
+        "layout change, half",
+        _one(lambda x: topi.transpose(x, (0, 2, 3, 1)), 2, 40, 10, 9, dtype="float16"),
+        0,
+    ),
+    Family(
         "pooling",
         _one(lambda x: nn.pool2d(x, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max"), 1, 8, 15, 15),
     ),
@@ -271,6 +276,25 @@ FAMILIES = [
         _two(
             lambda x, w: nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1), (1, 24, 24, 128), (3, 3, 128, 1)
         ),
+    ),
+    Family(
+        "depthwise, half, strided",
+        _two(
+            lambda x, w: nn.depthwise_conv2d_nhwc(x, w, 2, 1, 1),
+            (1, 57, 57, 192),
+            (3, 3, 192, 1),
+            "float16",
+        ),
+        0.02,
+    ),
+    Family(
+        "pooling, half",
+        _one(
+            lambda x: nn.pool2d(x, (3, 3), (2, 2), (1, 1), (1,) * 4, "max", layout="NHWC"),
+            *(1, 80, 80, 64),
+            dtype="float16",
+        ),
+        0,
     ),
     Family("elementwise, large", _one(lambda x: topi.sigmoid(x) * 3.0, 290, 260)),
     Family("elementwise", _one(lambda x: topi.tanh(topi.sigmoid(x) * 3.0) + topi.erf(x), 7, 333)),
