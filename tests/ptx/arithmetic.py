@@ -39,8 +39,10 @@ def plan(opcode: tuple[str, ...]) -> tuple[str, list[str], Function] | None:
     is_float = kind in FLOATS
     if base == "cvt":
         return _convert(opcode)
-    if base in ("setp", "set"):
+    if base == "setp":
         return None
+    if base == "set":
+        return _set(opcode)
     if base in _UNARY_FLOAT and is_float:
         return kind, [kind], _UNARY_FLOAT[base]
     if base in ("min", "max") and is_float:
@@ -60,6 +62,18 @@ def plan(opcode: tuple[str, ...]) -> tuple[str, list[str], Function] | None:
     if base in _OTHERS:
         return _OTHERS[base](opcode)
     return None
+
+
+def _set(opcode: tuple[str, ...]) -> tuple[str, list[str], Function]:
+    """A comparison as 1.0 or, of integers, with all bits set."""
+    name, kind, operands = opcode[1], opcode[-2], opcode[-1]
+    true = 1.0 if kind in FLOATS else -1
+
+    def run(a: Values, b: Values) -> Values:
+        found = compare(name, operands, a, b)
+        return np.where(found, true, 0)
+
+    return kind, [operands] * 2, run
 
 
 def saturated(opcode: tuple[str, ...], values: Values) -> Values:

@@ -24,7 +24,7 @@ _ARRAY = re.compile(
     re.DOTALL,
 )
 _LABEL = re.compile(r"\s*([\w$]+):(?!:)")
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
+_REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.DOTALL)
 _NAME = re.compile(r"%?[\w$]+")
 _LINKING = re.compile(r"\.(visible|extern|weak|common)\s+")
 

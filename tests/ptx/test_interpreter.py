@@ -357,3 +357,19 @@ def test_what_is_not_known_is_named():
         launch("mbarrier.init.shared.b64 [%a0], 1;", WORDS, 32)
     with pytest.raises(PtxError, match="no kernel other; there are k"):
         run(module(""), "other", (1,), (1,), [])
+
+
+def test_registers_of_an_inner_scope_and_comparisons_as_numbers():
+    body = """
+    ld.global.nc.u32 %r5, [%a3];
+    {.reg.b16         h,r;
+     cvt.u16.u32 h, %r5;
+     {.reg .b16 r; mov.b16 r,0X5500U; set.eq.f16.f16 h,h,r; }
+     cvt.f32.f16 %r6,h;
+    }
+    st.global.u32 [%a4], %r6;
+    """
+    values = np.array([80, 81], "float16").view("uint16").astype("uint32")
+    outcome = launch(body, values, 2, output=Output((2,), "float32"))
+    assert not outcome.problems
+    np.testing.assert_array_equal(outcome.outputs[0], [1, 0])

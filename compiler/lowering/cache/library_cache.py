@@ -24,6 +24,7 @@ from tvm.target import Target
 from tvm_ffi.serialization import from_json_graph_str
 
 from ...errors import LoadError
+from ...runtime import cuda_runtime
 from ...runtime.factory import FactoryModule
 from ...runtime.metadata import Metadata
 from ...runtime.weights import map_weights, write_weights
@@ -81,6 +82,8 @@ class CacheEntry:
         # `tvm.ir.load_json` would first rewrite it in Python for older versions of TVM; the key has
         # the version that wrote this.
         lowered = from_json_graph_str(description["lowered"])
+        if "cuda" in metadata.devices:
+            cuda_runtime.missing()  # loaded before the device code is, where it can be
         with self.target, device_code(self.cache):
             executable = assemble(lowered, whole, self.target)
         repeat(description["messages"])

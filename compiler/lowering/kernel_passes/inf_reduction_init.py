@@ -7,7 +7,8 @@ of only negative infinities was -3.4e38.
     acc = max(acc, pad_temp[...])          ->       acc = max(acc, pad_temp[...])
     pad_temp = inside ? x[...] : -3.4e38            pad_temp = inside ? x[...] : -inf
 
-Schedule primitives identify a reduction by its initial value, so it is replaced after scheduling.
+Schedule primitives identify a reduction by its initial value, so it is replaced after scheduling,
+and on GPUs after reductions across threads were lowered.
 The padding is identified by the name of its block, and replaced before it is inlined.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
@@ -74,6 +76,13 @@ def start_at_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.BufferStore(store.buffer, limit, store.indices)
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, start)))
+
+
+def start_on_device() -> tvm.transform.Pass:
+    """`start_at_infinity` for lowered kernels of a GPU."""
+    return tirx.transform.prim_func_pass(
+        lambda func, *_: start_at_infinity(func), opt_level=0, name="StartAtInfinity"
+    )
 
 
 def _infinite(value: Expr) -> Expr | None:

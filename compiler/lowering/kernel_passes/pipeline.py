@@ -16,6 +16,7 @@ from .constant_arrays import fold_constant_tables
 from .depthwise_interleave import store_squares
 from .elide_casts import drop_needless_casts
 from .floordiv_to_truncdiv import divide_plainly
+from .inf_reduction_init import start_on_device
 from .int8_lut import fold_byte_tables
 from .interleave import interleave_vectors
 from .microkernel import outline_microkernels
@@ -58,7 +59,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
     return (
         fold_byte_tables(fold_constant_tables(first)),
         lambda: tvm.transform.Sequential([*for_cpus, finalize_host()]),
-        lambda: tvm.transform.Sequential([finalize_device(), propagate_nan(on_device=True)]),
+        lambda: tvm.transform.Sequential(
+            [start_on_device(), finalize_device(), propagate_nan(on_device=True)]
+        ),
     )
 
 
