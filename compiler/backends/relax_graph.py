@@ -8,7 +8,7 @@ one node; an accepted subgraph has the operator name its strategy gave it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ from tvm.tirx import IntImm
 
 from compiler.errors import PartitionError
 from compiler.ir import dynamic_shape
+from compiler.ir.constants import leaf_types
 from compiler.ir.dataflow_graph import OPERATION, RelaxFunction
 from compiler.ir.op_dialect import attribute_values
 from compiler.ir.spans import operand_name, source_name
@@ -71,8 +72,8 @@ class RelaxGraph:
         if number not in self._entries:
             value = self._main.values[number]
             fields = value.tuple_value.ty.fields
-            start = sum(len(list(_leaves(field))) for field in fields[: value.index])
-            stop = start + len(list(_leaves(fields[value.index])))
+            start = sum(len(leaf_types(field)) for field in fields[: value.index])
+            stop = start + len(leaf_types(fields[value.index]))
             self._entries[number] = self.entries(value.tuple_value)[start:stop]
         return self._entries[number]
 
@@ -85,7 +86,7 @@ class RelaxGraph:
         """Shape and dtype of each output of a type; the module keeps the types alive."""
         address = ty.__chandle__()
         if address not in self._described:
-            self._described[address] = [_describe(leaf, self._symbols) for leaf in _leaves(ty)]
+            self._described[address] = [_describe(leaf, self._symbols) for leaf in leaf_types(ty)]
         return self._described[address]
 
     def _name(self, name: str) -> str:
@@ -156,14 +157,6 @@ class RelaxGraph:
         if isinstance(callee, relax.ExternFunc):
             return "call_packed", {"func": callee.global_symbol}
         return "call_closure", {}
-
-
-def _leaves(ty: Any) -> Iterator[Any]:
-    if isinstance(ty, relax.TupleType):
-        for field in ty.fields:
-            yield from _leaves(field)
-    else:
-        yield ty
 
 
 def _describe(ty: Any, known: Mapping[Any, str]) -> OutputType:

@@ -76,6 +76,18 @@ def shape_of_type(ty: Any) -> tuple[int, ...] | None:
     return integers(ty.shape.values)
 
 
+def leaf_types(ty: Any) -> list[Any]:
+    """Leaf types of nested tuples, in order."""
+    if isinstance(ty, relax.TupleType):
+        return [leaf for field in ty.fields for leaf in leaf_types(field)]
+    return [ty]
+
+
+def tensor_types(ty: Any) -> list[relax.TensorType]:
+    """Tensor types in nested tuples, in order."""
+    return [each for each in leaf_types(ty) if isinstance(each, relax.TensorType)]
+
+
 def static_key(ty: Any) -> tuple[Any, ...] | None:
     """Key of equal static types: ("tuple", *fields) or (shape, dtype); None for dynamic shapes."""
     if isinstance(ty, relax.TupleType):

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import RelayError
-from ..ir.constants import static_shape
+from ..ir.constants import static_shape, tensor_types
 from ..ir.rewrite import relax_functions
 from . import dialect
 from .compiled_function import Compiled, CompiledFunction
@@ -19,7 +19,6 @@ from .expr import Tuple, as_expr
 from .nested_expressions import handle, nested, nested_function, operands, post_order
 from .op import registry
 from .relay_to_relax import function_of
-from .ty import tensor_types
 from .type_analysis import Feature as Feature
 from .type_analysis import all_type_vars as all_type_vars
 from .type_analysis import bound_type_vars as bound_type_vars

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError, InputError
+from ..ir.constants import leaf_types
 from ..ir.rewrite import expressions_in, with_functions
 from ..ir.scopes import has_local_functions
 from .adt_eval import evaluated
@@ -23,7 +24,6 @@ from .nested_expressions import nested
 from .op import registry
 from .relax_to_relay import imported_relax_module
 from .relay_to_relax import Flattener, function_of, lower
-from .ty import leaf_types as leaf_types
 from .type_infer import infer_type
 
 Nesting: TypeAlias = "list[Nesting] | None"

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import tvm
 from tvm import relax
 
+from ..ir.constants import leaf_types
 from ..ir.rewrite import expressions_in, relax_functions
 from ..lowering import bind
 from ..lowering.codegen.compile_kernels import with_modules
@@ -38,7 +39,6 @@ from .calling_convention import (
     as_module,
     dtypes,
     grouped,
-    leaf_types,
     leaves,
     only_tensor,
     with_tensor_parameters,

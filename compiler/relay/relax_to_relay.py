@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ..backends import COMPILE_OPTIONS
+from ..ir.constants import tensor_types
 from ..ir.rewrite import relax_functions, with_functions
 from ..ir.scopes import rebuilt
 from ..ir.spans import in_place_of
@@ -18,7 +19,6 @@ from .nested_expressions import operands
 from .op import registry
 from .op.raising import rule_for
 from .relay_to_relax import in_dataflow
-from .ty import tensor_types
 from .type_infer import set_type
 
 _handle = tvm_ffi.Object.__hash__

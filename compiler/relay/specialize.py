@@ -10,10 +10,9 @@ from tvm import relax
 
 from ..errors import InputError
 from ..ir import dynamic_shape
-from ..ir.constants import shape_of_type
+from ..ir.constants import leaf_types, shape_of_type
 from ..runtime.extents import require_equal_symbols, require_shape
 from .relay_to_relax import Flattener
-from .ty import leaf_types
 from .type_infer import set_type, type_of
 
 

@@ -142,18 +142,6 @@ class PolymorphicType(tvm.ir.Type):
         )
 
 
-def leaf_types(ty: AnyValue) -> list[AnyValue]:
-    """Leaf types of nested tuples, in order."""
-    if isinstance(ty, TupleType):
-        return [leaf for field in ty.fields for leaf in leaf_types(field)]
-    return [ty]
-
-
-def tensor_types(ty: AnyValue) -> list[AnyValue]:
-    """Tensor types in nested tuples, in order."""
-    return [each for each in leaf_types(ty) if isinstance(each, relax.TensorType)]
-
-
 def mentions_data(ty: AnyValue) -> bool:
     """Whether a type is or contains a type without a Relax equivalent."""
     if isinstance(ty, relax.TupleType):

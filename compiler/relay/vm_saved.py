@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import BuildError, InputError, LoadError
+from ..ir.constants import leaf_types
 from ..ir.rewrite import functions_by_name
 from ..lowering import bind
 from ..runtime.factory import FactoryModule
@@ -33,7 +34,6 @@ from .compiled_function import (
     compile_with_tvm_only,
     covers,
     has_one_library,
-    leaf_types,
     load,
 )
 from .saved import load_param_dict, save_param_dict

@@ -25,6 +25,7 @@ from tvm.target import Target
 from schedules.rules import schedule
 
 from ...errors import BuildError
+from ...ir.constants import tensor_types
 from ...ir.scopes import rebuilt
 from ...runtime.entry import GRAPH_ENTRY
 from ...runtime.foreign import RUN_ON_CUDA
@@ -66,7 +67,7 @@ def _bindings(main: relax.Function) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_binding(mod: tvm.IRModule, var: relax.Var, value: Any) -> str:
-    if not all(map(_is_static, _leaves(var.ty))):
+    if not all(map(_is_static, tensor_types(var.ty))):
         return f"the shape of {var.name} is dynamic"
     operator = getattr(value, "op", None)
     name = str(getattr(operator, "name", ""))
@@ -79,12 +80,6 @@ def _of_binding(mod: tvm.IRModule, var: relax.Var, value: Any) -> str:
     if isinstance(value, tvm.ir.Call) and name not in ("relax.reshape", "relax.memory.view"):
         return f"{name or operator} may do more than launch kernels"
     return ""
-
-
-def _leaves(ty: Any) -> list[Any]:
-    if isinstance(ty, relax.TupleType):
-        return [leaf for field in ty.fields for leaf in _leaves(field)]
-    return [ty] if isinstance(ty, relax.TensorType) else []
 
 
 def _is_static(ty: relax.TensorType) -> bool:

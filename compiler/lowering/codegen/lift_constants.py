@@ -10,7 +10,6 @@ mapped when it is loaded, instead of inside the executable's constant pool, whic
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tvm.ir import GenericConst
 
 from compiler.errors import BuildError
 
+from ...ir.constants import tensor_types
 from ...ir.loops import loop_of
 from ...ir.rewrite import expressions_in, relax_functions
 
@@ -109,7 +109,7 @@ def returned_constants(function: relax.Function) -> frozenset[GenericConst]:
     The results of kernels and of Relax's operators are new tensors. Other callees (functions of the
     module, loops, packed functions) may return any argument that has the type of a result.
     """
-    results = set(_leaf_types(function.ret_ty))
+    results = _kinds(function.ret_ty)
     values = {
         binding.var: binding.value
         for sequence in expressions_in(function, relax.SeqExpr)
@@ -125,7 +125,7 @@ def returned_constants(function: relax.Function) -> frozenset[GenericConst]:
             continue
         seen.add(expr)
         if isinstance(expr, GenericConst):
-            found.update([expr] if results.intersection(_leaf_types(expr.ty)) else [])
+            found.update([expr] if results & _kinds(expr.ty) else [])
         elif isinstance(expr, relax.Var):
             pending.extend([values[expr]] if expr in values else [])
         elif isinstance(expr, relax.SeqExpr):
@@ -143,13 +143,9 @@ def returned_constants(function: relax.Function) -> frozenset[GenericConst]:
     return frozenset(found)
 
 
-def _leaf_types(ty: Any) -> Iterator[tuple[str, int]]:
+def _kinds(ty: Any) -> set[tuple[str, int]]:
     """Dtype and rank of the tensors of a type."""
-    if isinstance(ty, relax.TupleType):
-        for field in ty.fields:
-            yield from _leaf_types(field)
-    elif isinstance(ty, relax.TensorType):
-        yield str(ty.dtype), ty.ndim
+    return {(str(each.dtype), each.ndim) for each in tensor_types(ty)}
 
 
 def _may_return_arguments(call: tvm.ir.Call) -> bool:

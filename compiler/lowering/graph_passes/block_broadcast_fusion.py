@@ -17,9 +17,10 @@ import math
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from ...ir.constants import static_shape
+from ...ir.dynamic_shape import symbols_of
 from ...primfuncs.fusion_pattern import INJECTIVE, unfusable_calls, with_pattern
 
 
@@ -32,19 +33,13 @@ def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.
     """Element-wise calls that enlarge an anchor's result, or repeat rows of another operand."""
 
     def behind(binding: relax.VarBinding, _: Any, sizes: list[int | None]) -> int | None:
-        own = _symbols(binding.var)
-        if any(_symbols(each) not in (set(), own) for each in binding.value.args[1].fields):
+        own = {*symbols_of(binding.var.ty)}
+        if any({*symbols_of(each.ty)} not in (set(), own) for each in binding.value.args[1].fields):
             return None
         size = _elements(binding.var)
         return size if all(each in (None, size) for each in sizes) else None
 
     return unfusable_calls(mod, function, _elements, behind)
-
-
-def _symbols(value: relax.Expr) -> set[tirx.Var]:
-    shape = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
-    extents = shape.values if isinstance(shape, relax.ShapeExpr) else ()
-    return {var for extent in extents for var in tirx.analysis.undefined_vars(extent)}
 
 
 def _elements(value: relax.Expr) -> int:

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te
 from tvm.ir import _ffi_api
 
-from ...ir.constants import static_key
+from ...ir.constants import static_key, tensor_types
 from ...ir.op_facts import OTHER, declare
 from ...support.source_fingerprint import MODULES, module_of
 from .. import dialect
@@ -72,7 +72,7 @@ class _attributes_of:
         keys = [static_key(ty) for ty in types]
         if None not in keys:
             return self._static(tuple(keys), call.attrs)
-        unknown = any(_lacks_shape(ty) for ty in types)
+        unknown = any(each.shape is None for ty in types for each in tensor_types(ty))
         operands = [_placeholder(argument) for argument in call.args]
         return _type(self._run(operands, call.attrs), ranks_only=unknown)
 
@@ -96,12 +96,6 @@ def _from_key(key: Any) -> Any:
         return [_from_key(field) for field in key[1]]
     shape, dtype = key
     return te.placeholder([tvm.tirx.IntImm("int64", extent) for extent in shape], dtype)
-
-
-def _lacks_shape(ty: Any) -> bool:
-    if isinstance(ty, relax.TupleType):
-        return any(_lacks_shape(field) for field in ty.fields)
-    return isinstance(ty, relax.TensorType) and ty.shape is None
 
 
 def _placeholder(argument: Any) -> Any:

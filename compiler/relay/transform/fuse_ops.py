@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ...ir.constants import shape_of_type
+from ...ir.constants import leaf_types, shape_of_type
 from .. import dialect
 from ..nested_expressions import (
     handle,
@@ -24,7 +24,6 @@ from ..nested_expressions import (
 from ..op import registry
 from ..op.op_def import BROADCAST, ELEMENTWISE, INJECTIVE, OPAQUE, TUPLE
 from ..pass_config import setting
-from ..ty import leaf_types
 from ..type_infer import infer_type
 from .base import body_wise
 from .fusion_groups import Group, Node, partition

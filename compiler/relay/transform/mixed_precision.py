@@ -11,13 +11,13 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError
+from ...ir.constants import tensor_types
 from .. import dialect
 from ..nested_expressions import handle, operands, post_order, with_operands
 from ..op import registry
 from ..op.op import register_mixed_precision_conversion
 from ..op.op_def import ALWAYS, FOLLOW, NEVER
 from ..pass_config import setting
-from ..ty import tensor_types
 from ..type_infer import infer_type
 from .base import body_wise
 from .build import again, dtype, is_op, op, tuple_of

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from compiler.ir.constants import constant
-from compiler.ir.dynamic_shape import simplified
+from compiler.ir.dynamic_shape import simplified, symbols_of
 from compiler.ir.loops import Loop
 from compiler.ir.scopes import set_type, tuple_of
 
@@ -48,14 +48,14 @@ def run_rounds(
     start = constant(np.array(0, INT))
     more = _more(node, start, limit, condition)
     types: list[Any] = [_type_of(node, state) for state in states]
-    outside = _symbols_of(types)
+    outside = {symbol for ty in types for symbol in symbols_of(ty)}
     while True:
         made = _function(node, types, limit, body)
         wider = [_wider(node, *pair) for pair in zip(types, made.states, strict=True)]
         if all(new is old for new, old in zip(wider, types)):
             break
         types = wider
-    outside |= _symbols_of([each.ty for each in made.captured])
+    outside.update(*(symbols_of(each.ty) for each in made.captured))
     rounds = tirx.Var("rounds", INT)
     stacked = [
         relax.TensorType([rounds, *_known(ty.shape.values[1:], outside)], ty.dtype)
@@ -197,16 +197,6 @@ def _is_zero(extent: Any) -> bool:
 
 def _is_own(extent: Any) -> bool:
     return isinstance(extent, tirx.Var) and extent.name == _OWN
-
-
-def _symbols_of(types: Iterable[Any]) -> set[Any]:
-    shapes = [ty if isinstance(ty, relax.ShapeType) else ty.shape for ty in types]
-    return {
-        symbol
-        for shape in shapes
-        for extent in (shape.values or ())
-        for symbol in tirx.analysis.undefined_vars(extent)
-    }
 
 
 def _known(extents: Iterable[Any], outside: set[Any]) -> list[Any]:
