@@ -2,7 +2,7 @@
 
 See `run`. Known are the instructions that nvcc makes of Baton's kernels up to sm_90: arithmetic,
 memory, shuffles and votes, atomics, barriers of blocks and warps, `mma`, `ldmatrix`, `wmma`,
-`cp.async` and `wgmma`. Others are an error that names them.
+`cp.async`, `wgmma`, `mbarrier`, and bulk copies of matrices. Others are an error that names them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tests.ptx.bulk import MAP_BYTES, MAPS_BASE, TensorMap
 from tests.ptx.machine import GLOBAL_BASE, Machine, Problem
 from tests.ptx.memory import Memory
 from tests.ptx.program import BYTES, Array, Kernel, PtxError
@@ -58,7 +59,7 @@ class Place:
     offset: int
 
 
-Argument = np.ndarray | Output | Updated | Place | int | float
+Argument = np.ndarray | Output | Updated | Place | TensorMap | int | float
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def run(
         One to three extents: x, y, z.
     arguments : sequence
         For each parameter an array (which the kernel may only read), an `Output`, an `Updated`, a
-        `Place`, or a number.
+        `Place`, a `TensorMap`, or a number.
     dynamic_shared : int
         Bytes of dynamic shared memory of a block.
     races : bool
@@ -165,6 +166,7 @@ class _Launch:
         self._machine = Machine(
             self._kernel, self._grid, self._block, at_a_time, constants, memories, self._problems
         )
+        self._machine.tensor_maps = arguments.maps
         with np.errstate(all="ignore"):
             for first in range(0, blocks, at_a_time):
                 self._machine.run(np.arange(first, min(first + at_a_time, blocks)))
@@ -248,12 +250,17 @@ class _Arguments:
         self.memory: dict[str, np.ndarray | Output | Updated] = {}
         self.places: dict[str, tuple[str, int]] = {}
         self.numbers: dict[str, int] = {}
+        self.maps: dict[int, TensorMap] = {}
         shared: dict[int, str] = {}
         for (name, kind), argument in zip(kernel.params, arguments, strict=True):
             if isinstance(argument, Place):
                 region = shared.setdefault(id(argument.memory), f"memory of {name}")
                 self.memory[region] = argument.memory
                 self.places[name] = region, argument.offset
+            elif isinstance(argument, TensorMap):
+                argument.check()
+                self.numbers[name] = MAPS_BASE + MAP_BYTES * len(self.maps)
+                self.maps[self.numbers[name]] = argument
             elif isinstance(argument, (int, float)):
                 number = np.array([argument], {"f32": "f4", "f64": "f8"}.get(kind, "i8"))
                 self.numbers[name] = int(number.view(f"u{number.itemsize}")[0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.ptx import tensor_cores, wgmma
+from tests.ptx import bulk, tensor_cores, wgmma
 from tests.ptx.memory import POISON
 from tests.ptx.program import BYTES, Address, Instruction, PtxError
 
@@ -62,6 +62,8 @@ def step(instruction: Instruction, machine: Machine) -> Step | None:
         return lambda threads: None
     if base == "bar":
         return lambda threads: _meet(machine, threads)
+    if instruction.opcode[:3] == ("cp", "async", "bulk"):
+        return bulk.copy_step(instruction, machine)
     if base == "cp":
         return _copy(instruction, machine)
     makers = {
@@ -73,6 +75,7 @@ def step(instruction: Instruction, machine: Machine) -> Step | None:
         "ldmatrix": _ldmatrix,
         "wmma": _wmma,
         "wgmma": wgmma.step,
+        "mbarrier": bulk.step,
     }
     return makers[base](instruction, machine) if base in makers else None
 

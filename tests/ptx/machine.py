@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.ptx import arithmetic, collective, wgmma
+from tests.ptx import arithmetic, bulk, collective, wgmma
 from tests.ptx.memory import NO_WRITER, Memory
 from tests.ptx.numbers import decode, dtype, encode, immediate
 from tests.ptx.program import BYTES, Address, Instruction, Kernel, PtxError
@@ -34,7 +34,7 @@ class Problem:
     ----------
     kind : str
         "race", "bounds", "alignment", "uninitialized", "in flight", "fence", "proxy",
-        "divergence", "input", "unwritten" or "launch".
+        "mbarrier", "divergence", "input", "unwritten" or "launch".
     instruction : str
         Where it was seen first.
     text : str
@@ -130,6 +130,8 @@ class Machine:
         self._special: dict[str, np.ndarray] = {}
         self._set_special()
         self.warpgroups = wgmma.Warpgroups(self)
+        self.barriers = bulk.Barriers(self)
+        self.tensor_maps: dict[int, bulk.TensorMap] = {}
         self._steps = [self._compile(instruction) for instruction in kernel.instructions]
         self._leaders = sorted(self._find_leaders())
         self._end = dict(zip(self._leaders, [*self._leaders[1:], len(self._steps)], strict=True))
@@ -146,11 +148,16 @@ class Machine:
             self.memories[name].poison()
         self.copies.forget()
         self.warpgroups.forget()
+        self.barriers.forget()
         groups: dict[int, np.ndarray] = {0: self.alive.copy()}
         waiting: dict[int, np.ndarray] = {}
         stalled: set[int] = set()
         while groups:
             ready = [at for at in groups if at not in stalled]
+            if not ready and self.barriers.changed:
+                self.barriers.changed = False
+                stalled.clear()
+                continue
             if not ready:
                 if waiting:
                     self._release(groups, waiting, stalled)
@@ -182,7 +189,7 @@ class Machine:
         if collective.is_barrier(instruction) and not instruction.guard:
             waiting[at] = waiting[at] | mask if at in waiting else mask
             return
-        if collective.is_of_warp(instruction):
+        if collective.is_of_warp(instruction) or bulk.is_wait(instruction):
             ready = self._warps_ready(instruction, mask)
             if not ready.all():
                 late = mask & ~ready
@@ -216,6 +223,8 @@ class Machine:
         """Of the threads at an instruction of warps, those whose warp is there as it asks."""
         if instruction.opcode[0] == "wgmma":
             return ~self.warpgroups.absent(mask)
+        if bulk.is_wait(instruction):
+            return bulk.ready(instruction, self, mask)
         named = collective.members(instruction, self)
         absent = (self.alive & ~mask).reshape(-1, WARP)
         bits = (absent.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(1)
@@ -266,6 +275,7 @@ class Machine:
             if shared.proxy is not None:
                 proxy = shared.proxy[of_block]
                 proxy[proxy % 2 == 1] = NO_WRITER
+                shared.met(slice(number * self.padded, (number + 1) * self.padded))
         meets = np.zeros(self.grid[0] * self.grid[1] * self.grid[2], bool)
         meets[self.block_numbers[blocks]] = True
         if self._used_global:
@@ -374,7 +384,11 @@ class Machine:
         for position, instruction in enumerate(self.kernel.instructions):
             if instruction.opcode[0] in ("bra", "ret", "exit"):
                 leaders.add(position + 1)
-            elif collective.is_of_warp(instruction) or collective.is_barrier(instruction):
+            elif (
+                collective.is_of_warp(instruction)
+                or collective.is_barrier(instruction)
+                or bulk.is_wait(instruction)
+            ):
                 leaders |= {position, position + 1}
         return {at for at in leaders if at < len(self._steps)}
 
@@ -415,6 +429,8 @@ class Machine:
 
     def _step(self, instruction: Instruction) -> Step:
         base = instruction.opcode[0]
+        if instruction.opcode[:2] == ("fence", "mbarrier_init"):
+            return lambda threads: self.barriers.fence(threads.mask)
         if instruction.opcode[:3] == ("fence", "proxy", "async"):
             return lambda threads: self.memories["shared"].fence_proxy(threads.mask)
         if base in ("bra", "ret", "exit") or base in _NO_EFFECT:

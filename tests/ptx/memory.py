@@ -133,12 +133,30 @@ class Memory:
         # instructions wrote twice the number of the thread, plus 1 behind its fence.
         self.reading: np.ndarray | None = None
         self.proxy: np.ndarray | None = None
+        # The number of the bulk copy that wrote a granule, and which threads may read each copy.
+        self.landed: np.ndarray | None = None
+        self.observers: dict[int, np.ndarray] = {}
         self.poison()
 
-    def follow_wgmma(self) -> None:
-        """Keep account of what `wgmma` reads."""
+    def follow_proxies(self) -> None:
+        """Keep account of what `wgmma` reads, and of what bulk copies write."""
         self.reading = np.zeros(len(self.valid), np.int16)
         self.proxy = np.full(len(self.valid), NO_WRITER, np.int32)
+        self.landed = np.full(len(self.valid), -1, np.int32)
+
+    def land(self, granules: np.ndarray, number: int, threads: int) -> None:
+        """A bulk copy of this number is there; only threads that wait for it may read it."""
+        assert self.landed is not None
+        self.pending[granules] = False
+        self.landed[granules] = number
+        self.observers.setdefault(number, np.zeros(threads, bool))
+        if self.races:
+            self.accessors.writer[granules] = self.groups.writer[granules] = _NOBODY
+
+    def met(self, part: slice) -> None:
+        """All threads of a block, this part of the threads, have met at a barrier."""
+        for seen in self.observers.values():
+            seen[part] |= seen[part].any()
 
     def note_proxy(self, granules: np.ndarray, threads: np.ndarray) -> None:
         """Ordinary instructions of threads, or their `cp.async`, have written."""
@@ -162,6 +180,9 @@ class Memory:
         if self.reading is not None and self.proxy is not None:
             self.reading[:] = 0
             self.proxy[:] = NO_WRITER
+        if self.landed is not None:
+            self.landed[:] = -1
+            self.observers.clear()
 
     def region(self, name: str) -> Region:
         """The region of this name."""
@@ -219,6 +240,13 @@ class Memory:
         unwritten = ~self.valid[granules].all(1) & ~flying
         if unwritten.any():
             self._report("uninitialized", "read before anyone wrote it", threads[unwritten])
+        if self.observers and self.landed is not None:
+            numbers = self.landed[granules]
+            for number in np.unique(numbers[numbers >= 0]):
+                early = (numbers == number).any(1) & ~self.observers[int(number)][threads]
+                if early.any():
+                    text = "read by a thread that has not waited for the copy's mbarrier"
+                    self._report("race", text, threads[early])
 
     def check_write(self, places: np.ndarray, granules: np.ndarray, threads: np.ndarray) -> None:
         """Whether this may be written; it counts as written from here on."""
@@ -236,6 +264,8 @@ class Memory:
                 text = "written while a wgmma that reads it is in flight"
                 self._report("in flight", text, threads[read])
             self.note_proxy(granules, threads)
+        if self.landed is not None:
+            self.landed[granules] = -1
         self.valid[granules] = True
 
     def load(self, places: np.ndarray, width: int, index: int) -> np.ndarray:

@@ -353,8 +353,8 @@ def test_bank_conflicts_are_counted(words, waves):
 
 
 def test_what_is_not_known_is_named():
-    with pytest.raises(PtxError, match=r"mbarrier\.init"):
-        launch("mbarrier.init.shared.b64 [%a0], 1;", WORDS, 32)
+    with pytest.raises(PtxError, match=r"tcgen05\.alloc"):
+        launch("tcgen05.alloc.cta_group::1.sync.aligned.b32 [%a0], 32;", WORDS, 32)
     with pytest.raises(PtxError, match="no kernel other; there are k"):
         run(module(""), "other", (1,), (1,), [])
 

@@ -123,7 +123,7 @@ class Warpgroups:
         self.number = lane // machine.padded * -(-machine.padded // WARPGROUP)
         self.number += lane % machine.padded // WARPGROUP
         if self.is_used:
-            machine.memories["shared"].follow_wgmma()
+            machine.memories["shared"].follow_proxies()
 
     def forget(self) -> None:
         """Other blocks begin."""
@@ -210,9 +210,9 @@ class Warpgroups:
 
     def _note_reads(self, memory: Memory, granules: np.ndarray, first: np.ndarray) -> None:
         """Note that all threads of the warpgroups read: the first and the last stand for them."""
-        memory.check_read(granules, first)
-        if memory.races:
-            for lanes in (first, first + WARPGROUP - 1):
+        for lanes in (first, first + WARPGROUP - 1):
+            memory.check_read(granules, lanes)
+            if memory.races:
                 self._machine.follow(memory, granules, lanes, "read")
 
     def multiply(self, instruction: Instruction, sums: Vector, a: Vector, threads: Threads):
