@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -125,13 +126,8 @@ class ComputeDAG:
         record = state.record
         if not isinstance(record, Record):
             return str(self._schedule(record).trace)
-        schedule = tvm.s_tir.Schedule(tvm.IRModule({ENTRY: canonical(self.func)}))
-        if self.target is None:
-            record.apply_trace(schedule)
-        else:
-            with self.target:
-                record.apply_trace(schedule)
-        return str(schedule.trace)
+        mod = tvm.IRModule({ENTRY: canonical(self.func)})
+        return str(record.schedule_of(mod, self.target or nullcontext()).trace)
 
     def _schedule(self, record: Any) -> Any:
         """Schedule the function by a Baton or Ansor record; unscheduled for None."""

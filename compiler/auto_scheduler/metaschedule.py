@@ -167,7 +167,6 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
 def commit_records(database: Any, records: Iterable[Record]) -> int:
     """Add records to a database of MetaSchedule's; see `write_database`."""
     import tvm
-    from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
 
     functions: dict[str, Any] = {}
@@ -181,9 +180,7 @@ def commit_records(database: Any, records: Iterable[Record]) -> int:
         mod = tvm.IRModule({ENTRY: func})
         target = tvm.target.Target(record.target)
         try:
-            with target:
-                schedule = Schedule(mod, error_render_level="fast")
-                record.apply_trace(schedule)
+            schedule = record.schedule_of(mod, target)
         except Exception as error:
             raise RecordError(f"{record.source}: its trace does not apply: {error}") from error
         workload = database.commit_workload(mod)

@@ -86,7 +86,7 @@ def _file_of(name: str) -> Path:
 
 def placed(func: PrimFunc, given: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
     """Map inputs to operands by name, or first free ones of their type, or raise RecordError."""
-    forms = [_form(param) for param in func.params[:-1]]
+    forms = list(map(ArgInfo.of, func.params[:-1]))
     names = [str(param.name) for param in func.params[:-1]]
     places: dict[int, np.ndarray] = {}
     for name, array in sorted(given.items(), key=lambda item: item[0] not in names):
@@ -102,9 +102,5 @@ def operand_values(func: PrimFunc, places: Mapping[int, np.ndarray]) -> list[np.
     """Values of all operands, random ones where none are given; None where none at all are."""
     if not places:
         return None
-    operands = [ArgInfo(*_form(param)) for param in func.params]
+    operands = list(map(ArgInfo.of, func.params))
     return [places.get(i, value) for i, value in enumerate(random_values(operands))]
-
-
-def _form(param: Any) -> tuple[tuple[int, ...], str]:
-    return tuple(map(int, param.shape)), str(param.dtype)

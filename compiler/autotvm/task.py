@@ -386,7 +386,7 @@ class TaskCandidate:
 
         made, tensors = self.task.instantiate(self.config)
         func = guard_indices(_function(made, tensors)).with_attr("global_symbol", "main")
-        args = tuple(_arg_info(tensor) for tensor in tensors)
+        args = tuple(map(ArgInfo.of, tensors))
         return Lowered(tvm.IRModule({"main": func}), self.task.target, args)
 
     def reference(self) -> Reference | None:
@@ -399,7 +399,7 @@ class TaskCandidate:
         if template.reference is None:
             return None
         _, tensors = self.task.instantiate(self.config)
-        return _FunctionReference(template.reference, [_arg_info(tensor) for tensor in tensors])
+        return _FunctionReference(template.reference, list(map(ArgInfo.of, tensors)))
 
 
 class _FunctionReference:
@@ -427,10 +427,6 @@ class _FunctionReference:
             scale = float(np.abs(right).max()) or 1.0
             errors.append(float(np.abs(found - right).max()) / scale)
         return max(errors)
-
-
-def _arg_info(tensor: Any) -> ArgInfo:
-    return ArgInfo(tuple(int(dim) for dim in tensor.shape), str(tensor.dtype))
 
 
 def _function(made: Any, tensors: Sequence[Any]) -> tvm.tirx.PrimFunc:

@@ -162,7 +162,7 @@ class _Exporter:
     def _value_info(self, name: str, ty: Any) -> Any:
         import onnx
 
-        dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(ty.dtype)))
+        dtype = _dtype_of(ty)
         extents = [dynamic_shape.number_or_text(extent, self._symbols) for extent in extents_of(ty)]
         return onnx.helper.make_tensor_value_info(name, dtype, extents)
 
@@ -244,6 +244,13 @@ def shape_of(ty: Any) -> list[int]:
     if extents is None:
         raise UnsupportedOperatorError(f"the shape {ty.shape} is known only at run time")
     return list(extents)
+
+
+def _dtype_of(ty: Any) -> int:
+    """ONNX's number of a tensor type's dtype."""
+    import onnx
+
+    return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(ty.dtype)))
 
 
 def _ints(values: Any) -> list[int]:
@@ -345,8 +352,13 @@ def _layer_norm(exporter: _Exporter, call: Any) -> str:
     )
 
 
-def _with_axis(kind: str) -> Callable[[_Exporter, Any], str]:
-    return lambda exporter, call: exporter.emit_first(kind, call, axis=int(call.attrs.axis))
+def _with_attribute(
+    kind: str, name: str, read: Callable[[Any], Any]
+) -> Callable[[_Exporter, Any], str]:
+    """Operators of one input with an attribute that both have by one name."""
+    return lambda exporter, call: exporter.emit_first(
+        kind, call, **{name: read(getattr(call.attrs, name))}
+    )
 
 
 def _reduce(kind: str, axes_are_input: bool = False) -> Callable[[_Exporter, Any], str]:
@@ -396,10 +408,7 @@ def _clip(exporter: _Exporter, call: Any) -> str:
 
 
 def _cast(exporter: _Exporter, call: Any) -> str:
-    import onnx
-
-    to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(call.ty.dtype)))
-    return exporter.emit_first("Cast", call, to=to)
+    return exporter.emit_first("Cast", call, to=_dtype_of(call.ty))
 
 
 def _broadcast(exporter: _Exporter, call: Any) -> str:
@@ -417,11 +426,6 @@ def _gelu(exporter: _Exporter, call: Any) -> str:
 def _silu(exporter: _Exporter, call: Any) -> str:
     x = exporter.value(call.args[0])
     return exporter.emit("Mul", [x, exporter.emit("Sigmoid", [x])])
-
-
-def _leaky_relu(exporter: _Exporter, call: Any) -> str:
-    alpha = float(call.attrs.alpha)
-    return exporter.emit_first("LeakyRelu", call, alpha=alpha)
 
 
 def _lrn(exporter: _Exporter, call: Any) -> str:
@@ -449,15 +453,12 @@ def _strided_slice(exporter: _Exporter, call: Any) -> str:
 
 def _quantization(kind: str) -> Callable[[_Exporter, Any], str]:
     def convert(exporter: _Exporter, call: Any) -> str:
-        import onnx
-
         quantized, real = (call, call.args[0]) if kind == "QuantizeLinear" else (call.args[0], call)
         floats = {str(each.ty.dtype) for each in (real, call.args[1])}
         _require(floats == {"float32"}, call, "another type than float32")
         data, scale, zero_point = (exporter.value(arg) for arg in call.args)
         if call.args[2].ty.dtype != quantized.ty.dtype:
-            to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(quantized.ty.dtype)))
-            zero_point = exporter.emit("Cast", [zero_point], to=to)
+            zero_point = exporter.emit("Cast", [zero_point], to=_dtype_of(quantized.ty))
         return exporter.emit(kind, [data, scale, zero_point], axis=int(call.attrs.axis))
 
     return convert
@@ -507,15 +508,15 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "nn.batch_norm": _batch_norm,
     "nn.gelu": _gelu,
     "nn.layer_norm": _layer_norm,
-    "nn.leakyrelu": _leaky_relu,
-    "nn.log_softmax": _with_axis("LogSoftmax"),
+    "nn.leakyrelu": _with_attribute("LeakyRelu", "alpha", float),
+    "nn.log_softmax": _with_attribute("LogSoftmax", "axis", int),
     "nn.pad": _pad,
     "relay.nn.lrn": _lrn,
     "relay.round": _round,
     "strided_slice": _strided_slice,
     "take": _take,
     "nn.silu": _silu,
-    "nn.softmax": _with_axis("Softmax"),
+    "nn.softmax": _with_attribute("Softmax", "axis", int),
     "permute_dims": _transpose,
     "quantize": _quantization("QuantizeLinear"),
     "reshape": _reshaped,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from schedules.config import InstantiationError as InstantiationError
 
@@ -38,6 +38,11 @@ class ArgInfo(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+
+    @classmethod
+    def of(cls, tensor: Any) -> ArgInfo:
+        """Those of a parameter, or of anything else with a shape and a dtype."""
+        return cls(tuple(map(int, tensor.shape)), str(tensor.dtype))
 
 
 @dataclass(frozen=True)

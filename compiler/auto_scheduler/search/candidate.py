@@ -40,10 +40,7 @@ class ScheduledModule:
         from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
         mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(self.text))
-        args = tuple(
-            ArgInfo(tuple(int(extent) for extent in param.shape), str(param.dtype))
-            for param in mod[ENTRY].params
-        )
+        args = tuple(map(ArgInfo.of, mod[ENTRY].params))
         return Lowered(mod, tvm.target.Target(self.target), args)
 
     def reference(self) -> None:

@@ -228,9 +228,7 @@ def preload(
         if not record.has_trace:
             continue
         try:
-            with target:
-                schedule = Schedule(plain, error_render_level="fast")
-                record.apply_trace(schedule)
+            schedule = record.schedule_of(plain, target)
         except Exception:  # a trace of another TVM, or an edited one, fails in many ways
             continue
         taken.append(record)

@@ -72,10 +72,7 @@ class TemplateCandidate:
     def lower(self) -> Lowered:
         """Choose layouts, fuse and schedule."""
         func = self.kernel().func.with_attr("global_symbol", ENTRY)
-        args = tuple(
-            ArgInfo(tuple(int(extent) for extent in param.shape), str(param.dtype))
-            for param in func.params
-        )
+        args = tuple(map(ArgInfo.of, func.params))
         return Lowered(tvm.IRModule({ENTRY: func}), tvm.target.Target(self.target), args)
 
     def reference(self) -> None:

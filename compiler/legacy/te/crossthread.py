@@ -8,6 +8,7 @@ for the loops over results:
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -106,10 +107,7 @@ def cross_thread_reduction(statements: Statements, stage: Stage) -> Any:
         condition, *handles, *used,
     )  # fmt: skip
     everyone = tirx.AttrStmt(reduce.combiner, "reduce_scope", 0, tirx.Evaluate(call))
-    stores = sequence(
-        [statements.store(stage, i, value, values) for i, value in enumerate(handles)]
-    )
-    stores = _once(statements, stage, stores, used)
+    stores = _once(statements, stage, statements.store_outputs(stage, handles, values), used)
     body = sequence(
         [*before, *(tirx.AllocBuffer(buffer) for buffer in results), everyone,
          statements.guard(stage, stores, lambda is_reduction: not is_reduction)]
@@ -136,11 +134,8 @@ def _once(statements: Statements, stage: Stage, stores: Any, threads: list[Any])
     scope = statements.bounds.scope_of(stage)
     if stage.store_predicate is not None or scope.startswith(("local", "warp")):
         return stores
-    condition: Any = None
-    for thread in threads:
-        is_first = thread.equal(tirx.const(0, str(thread.ty.dtype)))
-        condition = is_first if condition is None else tirx.And(condition, is_first)
-    return tirx.IfThenElse(condition, stores, None)
+    are_first = [thread.equal(tirx.const(0, str(thread.ty.dtype))) for thread in threads]
+    return tirx.IfThenElse(functools.reduce(tirx.And, are_first), stores, None)
 
 
 def _scalar(stage: Stage, name: str, index: int, dtype: str) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -248,11 +250,7 @@ class _Backwards:
         parts = [self._part(tensor, index, f"{name}.{index}") for index in range(count)]
 
         def value(*place: Any) -> Any:
-            total = None
-            for part in parts:
-                read = _inlined(part, place)
-                total = read if total is None else total + read
-            return total
+            return functools.reduce(operator.add, (_inlined(part, place) for part in parts))
 
         return te.compute(shape, value, name=name)
 
@@ -267,7 +265,7 @@ class _Backwards:
         terms = self._terms.get(_key(tensor), [])
         if index == len(terms):  # the output is wanted itself
             one = Sum(tirx.const(1, str(tensor.dtype)), [], [], [])
-            return as_expr(self._seed(outer, at, one), known)
+            return as_expr(_times(self.head, outer, at, one), known)
         reader, partial, axes = terms[index]
         renamed = {var: tirx.Var(var.name, var.ty) for var, _, _ in axes}
         fresh = [
@@ -278,24 +276,19 @@ class _Backwards:
         total = total.with_values(renamed)
         total = Sum(total.value, fresh, total.equations, total.conditions)
         indices = [renamed[axis.var] for axis in reader.op.axis]
-        return as_expr(solved(self._seed_or_read(reader, outer, indices, total)), known)
+        derivative = self._derivatives.get(_key(reader), self.head)
+        return as_expr(solved(_times(derivative, outer, indices, total)), known)
 
-    def _seed_or_read(
-        self, reader: Tensor, outer: Sequence[Any], indices: Sequence[Any], total: Sum
-    ) -> Sum:
-        """A sum times the derivative by the tensor that reads."""
-        if _key(reader) in self._derivatives:
-            factor = self._derivatives[_key(reader)](*outer, *indices)
-            return Sum(factor * total.value, total.axes, total.equations, total.conditions)
-        return self._seed(outer, indices, total)
 
-    def _seed(self, outer: Sequence[Any], indices: Sequence[Any], total: Sum) -> Sum:
-        """A sum times the derivative of what is asked for by the output itself."""
-        if self.head is not None:
-            factor = self.head(*outer, *indices)
-            return Sum(factor * total.value, total.axes, total.equations, total.conditions)
-        same = [(i, _as(i, j)) for i, j in zip(indices, outer)]
-        return Sum(total.value, total.axes, [*same, *total.equations], total.conditions)
+def _times(
+    derivative: Tensor | None, outer: Sequence[Any], indices: Sequence[Any], total: Sum
+) -> Sum:
+    """A sum times the derivative by a tensor; None is that of the output by itself."""
+    if derivative is not None:
+        factor = derivative(*outer, *indices)
+        return Sum(factor * total.value, total.axes, total.equations, total.conditions)
+    same = [(i, _as(i, j)) for i, j in zip(indices, outer)]
+    return Sum(total.value, total.axes, [*same, *total.equations], total.conditions)
 
 
 def _key(tensor: Tensor) -> Key:

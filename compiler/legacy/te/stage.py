@@ -282,10 +282,8 @@ class Stage:
         self._leaf("pragma", var)
         if isinstance(pragma_value, str):
             pragma_value = StringImm(pragma_value)
-        elif pragma_value is not None:
-            pragma_value = tirx.const(pragma_value) if isinstance(pragma_value, int) else (
-                pragma_value
-            )  # fmt: skip
+        elif isinstance(pragma_value, int):
+            pragma_value = tirx.const(pragma_value)
         self.iter_var_attrs.of(var).pragmas.append((pragma_type, pragma_value))
 
     def tensorize(self, var: Any, tensor_intrin: Any) -> None:

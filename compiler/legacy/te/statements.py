@@ -10,6 +10,7 @@ for every stage at the root, in order:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -177,6 +178,10 @@ class Statements:
         buffer = self.buffer(stage, index)
         return tirx.BufferStore(buffer, value, self.place_in_buffer(stage, index, place))
 
+    def store_outputs(self, stage: Stage, found: Sequence[Any], values: dict[Any, Any]) -> Any:
+        """Store one element of each of a stage's outputs."""
+        return sequence([self.store(stage, i, value, values) for i, value in enumerate(found)])
+
     # --- stages --------------------------------------------------------------------------
 
     def _produce(self, stage: Stage) -> list[Any]:
@@ -199,13 +204,9 @@ class Statements:
         for index in range(stage.op.num_outputs):
             if (stage, index) not in self._given:
                 made.append(tirx.AllocBuffer(self.buffer(stage, index)))
-                self._given_buffer(stage, index)
+                if isinstance(stage.op, te.ScanOp):  # with the first of its starts, and only there
+                    self._given.add((stage, index))
         return made
-
-    def _given_buffer(self, stage: Stage, index: int) -> None:
-        """A scan's buffer is allocated with the first of its starts, and only there."""
-        if isinstance(stage.op, te.ScanOp):
-            self._given.add((stage, index))
 
     def _scan(self, stage: Stage) -> Any:
         axis = stage.op.scan_axis
@@ -223,12 +224,12 @@ class Statements:
         op = stage.op
         values: dict[Any, Any] = {}
         pairs = [
-            *((placeholder, self.schedule[tensor], int(tensor.value_index), "read")
+            *((placeholder, self.schedule[tensor], int(tensor.value_index))
               for placeholder, tensor in zip(op.input_placeholders, op.inputs)),
-            *((placeholder, stage, index, "write")
+            *((placeholder, stage, index)
               for index, placeholder in enumerate(op.output_placeholders)),
         ]  # fmt: skip
-        for placeholder, source, index, _ in pairs:
+        for placeholder, source, index in pairs:
             if source.layouts:
                 raise ScheduleError(
                     f"transform_layout of stage {source.name}: {stage.name}, which reads it, takes "
@@ -290,8 +291,7 @@ class Statements:
         values = self.bounds.axis_values(stage)
         bodies = self.bounds.bodies[stage]
         found = [self.read(body, values) for body in bodies]
-        stores = [self.store(stage, i, value, values) for i, value in enumerate(found)]
-        return self.guard(stage, sequence(stores), lambda _: True)
+        return self.guard(stage, self.store_outputs(stage, found, values), lambda _: True)
 
     def init_nest(self, stage: Stage, leaves: Sequence[Any], body: Any) -> Any:
         """Separate loops around a statement that sets the results to the identity."""
@@ -313,12 +313,7 @@ class Statements:
         """Set each result to the reduction's identity, or to what it starts from."""
         reduce, values = self.bounds.bodies[stage][0], self.bounds.axis_values(stage)
         start = list(reduce.init) or list(reduce.combiner.identity_element)
-        return sequence(
-            [
-                self.store(stage, i, self.read(value, values), values)
-                for i, value in enumerate(start)
-            ]
-        )
+        return self.store_outputs(stage, [self.read(value, values) for value in start], values)
 
     def update(self, stage: Stage) -> Any:
         """Combine each result with one more value."""
@@ -349,10 +344,7 @@ class Statements:
             conditions.append(stage.store_predicate)
         if not conditions:
             return body
-        condition = conditions[0]
-        for further in conditions[1:]:
-            condition = tirx.And(condition, further)
-        return tirx.IfThenElse(condition, body, None)
+        return tirx.IfThenElse(functools.reduce(tirx.And, conditions), body, None)
 
     def nest(self, stage: Stage, leaves: Sequence[Any], body: Any) -> Any:
         """Loops around a statement, with the stages that are computed in each."""

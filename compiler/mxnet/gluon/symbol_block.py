@@ -6,11 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compiler.errors import BlockArgumentError, BlockTypeError, FrontendError
+from compiler.errors import BlockArgumentError, BlockTypeError
 from compiler.mxnet.symbol.symbol import Symbol, group, load, var
 from compiler.mxnet_format.attributes import STORAGE_TYPES
 
-from ..array.files import read_arrays
 from ..array.invoke import invoke
 from ..array.ndarray import ndarray
 from ..array.value import current_trace
@@ -110,21 +109,9 @@ class SymbolBlock(HybridBlock):
                 f"{symbol.list_inputs()}"
             )
         block = SymbolBlock(symbol, [_variable_of(symbol, name) for name in names])
-        if param_file is None:
-            return block
-        arrays = read_arrays(param_file)
-        if not isinstance(arrays, Mapping):
-            raise FrontendError(f"the parameter file {os.fspath(param_file)!r} has no names")
-        found = {name.removeprefix("arg:").removeprefix("aux:"): a for name, a in arrays.items()}
-        block.load_dict(
-            found,
-            device if device is not None else ctx,
-            allow_missing,
-            ignore_extra,
-            cast_dtype=True,
-            dtype_source="saved",
-            source=f"file {os.fspath(param_file)!r}",
-        )
+        if param_file is not None:
+            rest = allow_missing, ignore_extra, "", True, "saved", ctx
+            block.collect_params().load(param_file, device, *rest)
         return block
 
     def __repr__(self) -> str:

@@ -104,14 +104,18 @@ class Record(Pair):
             raise RecordError(f"{self.source}: workload.tir is not the workload of the key")
         return func
 
-    def apply_trace(self, schedule: Any) -> None:
-        """Apply the trace to a schedule; RecordError, or TVM's error, if that is not allowed."""
+    def schedule_of(self, mod: Any, target: Any) -> Any:
+        """The trace applied to a module; RecordError, or TVM's error, if that is not allowed."""
+        from tvm.s_tir import Schedule
         from tvm.s_tir.schedule import Trace
 
         check_trace(self.trace)
-        Trace.apply_json_to_schedule(self.trace, schedule)
+        with target:
+            schedule = Schedule(mod, error_render_level="fast")
+            Trace.apply_json_to_schedule(self.trace, schedule)
         for _, function in schedule.mod.functions_items():
             check_loops(function.body)
+        return schedule
 
     def with_tir(self, func: PrimFunc) -> Record:
         """The record with its unscheduled function."""
@@ -284,13 +288,11 @@ def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
     RecordError: the trace can't be applied to this function; names record and reason.
     """
     import tvm
-    from tvm.s_tir import Schedule
 
     plain = canonical(func)
     try:
-        with target if target is not None else tvm.target.Target(record.target):
-            schedule = Schedule(tvm.IRModule({ENTRY: plain}), error_render_level="fast")
-            record.apply_trace(schedule)
+        target = target if target is not None else tvm.target.Target(record.target)
+        schedule = record.schedule_of(tvm.IRModule({ENTRY: plain}), target)
     except Exception as error:  # a hand-edited trace fails in many of TVM's ways
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise RecordError(f"{record.source}: the record can't be replayed: {reason[0]}") from error
