@@ -18,7 +18,6 @@ from tvm.ir import Expr, StringImm, is_prim_expr
 from tvm.runtime import ObjectConvertible
 
 from ..errors import ScheduleError
-from .te.dataflow import sequence
 
 __all__ = ["BufferVar", "IRBuilder", "create"]
 
@@ -194,6 +193,8 @@ class IRBuilder:
 
 def _join(statements: list[Any]) -> Any:
     """One statement; attributes take in what follows them."""
+    from .te.dataflow import sequence
+
     joined: list[Any] = []
     for statement in reversed(statements):
         if isinstance(statement, tirx.Stmt):
