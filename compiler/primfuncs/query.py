@@ -54,6 +54,15 @@ def has_attribute(body: tirx.Stmt, key: str) -> bool:
     return any(attr.attr_key == key for attr in nodes_of(body, tirx.AttrStmt))
 
 
+def marked_loop(statement: tirx.Stmt, mark: str) -> tirx.For | None:
+    """The loop after the attributes that a statement begins with, if one of them is the mark."""
+    is_marked = False
+    while isinstance(statement, tirx.AttrStmt):
+        is_marked = is_marked or statement.attr_key == mark
+        statement = statement.body
+    return statement if is_marked and isinstance(statement, tirx.For) else None
+
+
 def bound_values(body: tirx.Stmt) -> dict[Any, Any]:
     """Values that statements inside `body` bind, by variable."""
     return {node.var: node.value for node in nodes_of(body, tirx.stmt.Bind)}

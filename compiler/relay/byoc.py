@@ -49,11 +49,7 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
                 without[compiler].append(str(gvar.name_hint))
         else:
             whole = nested_function(function).with_attr("global_symbol", str(gvar.name_hint))
-            mod = tvm.IRModule(
-                {**dict(mod.functions_items()), gvar: function.with_attr(RELAY_FUNCTION, whole)},
-                attrs=mod.attrs,
-                global_infos=mod.global_infos,
-            )
+            mod = with_functions(mod, {gvar: function.with_attr(RELAY_FUNCTION, whole)})
     for compiler, names in without.items():
         _log.warning(
             "no code generator relay.ext.%s is registered: TVM compiles its %d functions (%s)",

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
+
+from schedules.tir_visit import nodes_of
 
 
 def in_order(mod: tvm.IRModule) -> tvm.IRModule:
@@ -78,6 +79,4 @@ def _is_ready(binding: relax.Binding, missing: set[Any], waiting: list[relax.Bin
 
 
 def _variables(node: Any) -> set[Any]:
-    found: set[Any] = set()
-    tvm_ffi.structural_walk(node, (tirx.Var, found.add))
-    return found
+    return set(nodes_of(node, tirx.Var))

@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
+
+from schedules.tir_visit import nodes_of
 
 from ..primfuncs.fusion_pattern import OPAQUE, callee, op_pattern, with_pattern
 
@@ -38,7 +39,4 @@ def _calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
 
 
 def _symbols(nodes: list[Any]) -> set[Any]:
-    found: set[Any] = set()
-    for node in nodes:
-        tvm_ffi.structural_walk(node, (tirx.Var, found.add))
-    return found
+    return {var for node in nodes for var in nodes_of(node, tirx.Var)}

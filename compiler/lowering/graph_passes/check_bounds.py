@@ -23,6 +23,7 @@ from tvm.target import Target
 
 from schedules.tir_visit import nodes_of
 
+from ...ir.rewrite import with_functions
 from .kernel_error import give_up, set_error
 
 KIND = "InputError"
@@ -40,10 +41,7 @@ def check_bounds(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
             needs = _Needs(func).found if is_on_cpu else []
             if needs:
                 changed[gvar] = _checked(func, gvar.name_hint, needs)
-    if not changed:
-        return mod
-    functions = {**dict(mod.functions_items()), **changed}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, changed) if changed else mod
 
 
 class _Needs:

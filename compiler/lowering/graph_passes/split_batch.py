@@ -27,7 +27,7 @@ from schedules.x86.machine.cpu import Machine
 
 from ...ir.constants import static_shape
 from ...ir.op_facts import BINARY, POOL, REDUCTION, UNARY, facts_of
-from ...ir.rewrite import operator_name, variables_of
+from ...ir.rewrite import operator_name, variables_of, with_functions
 from ...ir.scopes import with_blocks
 from ...tvm_workarounds.block_builder import BlockBuilder
 from ..offloaded_functions import new_global_var
@@ -154,10 +154,9 @@ def _outlined(mod: tvm.IRModule, index: int, region: _Region) -> tvm.IRModule:
 
     blocks = list(main.body.blocks)
     blocks[index] = relax.DataflowBlock([*bindings, *rest])
-    functions = dict(mod.functions_items())
-    functions[gvar] = function
-    functions[mod.get_global_var("main")] = with_blocks(main, blocks)
-    split = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    split = with_functions(
+        mod, {gvar: function, mod.get_global_var("main"): with_blocks(main, blocks)}
+    )
     return relax.transform.Normalize()(split)
 
 

@@ -36,6 +36,7 @@ from ...primfuncs.query import (
     bound_values,
     expanded,
     has_attribute,
+    marked_loop,
     replace_loop,
     with_llvm,
     with_parts,
@@ -103,15 +104,15 @@ def multiply_tiles(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFu
 
     def replace(sequence: tirx.SeqStmt) -> tirx.Stmt:
         parts = list(sequence.seq)
-        marked = [i for i, part in enumerate(parts) if _marked(part) is not None]
+        marked = [i for i, part in enumerate(parts) if marked_loop(part, MARK) is not None]
         for i in reversed(marked):
-            nest = _Nest.of(_marked(parts[i]), bound)
+            nest = _Nest.of(marked_loop(parts[i], MARK), bound)
             first = i - 1 if i and _zeroes(parts[i - 1], nest.sums) else i
             parts[first : i + 1] = nest.by_tiles()
         return tirx.SeqStmt(parts) if marked else sequence
 
     attributes = nodes_of(func.body, tirx.AttrStmt)
-    loops = [_marked(attr) for attr in attributes if attr.attr_key == MARK]
+    loops = [marked_loop(attr, MARK) for attr in attributes if attr.attr_key == MARK]
     (shape,) = {_Nest.of(loop, bound).shape for loop in loops}
     body = _with_shapes(func.body, shape)
     return func.with_body(tvm_ffi.structural_map(body, (tirx.SeqStmt, replace)))
@@ -290,15 +291,6 @@ def _with_new_loops(statement: tirx.Stmt) -> tirx.Stmt:
         return replace_loop(loop, loop_var=var, body=body)
 
     return tvm_ffi.structural_map(statement, (tirx.For, renew))
-
-
-def _marked(statement: tirx.Stmt) -> tirx.For | None:
-    """The loop after the mark, in a sequence of statements."""
-    is_marked = False
-    while isinstance(statement, tirx.AttrStmt):
-        is_marked = is_marked or statement.attr_key == MARK
-        statement = statement.body
-    return statement if is_marked else None
 
 
 def _zeroes(statement: tirx.Stmt, sums: _Operand) -> bool:

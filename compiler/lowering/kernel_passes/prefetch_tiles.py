@@ -27,7 +27,14 @@ from schedules.generic.stages import substitute, uses
 from schedules.tir_visit import nodes_of
 from schedules.x86.machine import prefetch as marks
 
-from ...primfuncs.query import bound_values, expanded, replace_loop, with_parts, without_marks
+from ...primfuncs.query import (
+    bound_values,
+    expanded,
+    marked_loop,
+    replace_loop,
+    with_parts,
+    without_marks,
+)
 from .prefetch_results import LINE_BYTES, loop_variables, prefetch_calls
 
 # Maximum distance in bytes between the lines of a run.
@@ -63,7 +70,9 @@ def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
     local = [node.buffer for node in nodes_of(body, tirx.stmt.AllocBuffer)]
 
     def beside(sequence: tirx.SeqStmt) -> tirx.Stmt:
-        marked = [i for i, part in enumerate(sequence.seq) if _loop(part) is not None]
+        marked = [
+            i for i, part in enumerate(sequence.seq) if marked_loop(part, marks.TILE) is not None
+        ]
         if len(marked) != 1:
             return sequence
         parts = list(sequence.seq)
@@ -73,15 +82,6 @@ def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
 
     body = tvm_ffi.structural_map(body, (tirx.SeqStmt, beside))
     return without_marks(body, (marks.TILE,))
-
-
-def _loop(statement: tirx.Stmt) -> tirx.For | None:
-    """The loop after the mark, in a sequence of statements."""
-    is_marked = False
-    while isinstance(statement, tirx.AttrStmt):
-        is_marked = is_marked or statement.attr_key == marks.TILE
-        statement = statement.body
-    return statement if is_marked and isinstance(statement, tirx.For) else None
 
 
 def _with_prefetches(

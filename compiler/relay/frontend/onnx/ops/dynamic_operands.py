@@ -71,6 +71,11 @@ def _room_misfits(data: te.Tensor, shape: te.Tensor) -> te.Tensor:
     return by_place([tirx.Select(each, one, zero) for each in small])
 
 
+def _checked(name: str, error: str) -> Callable[..., relax.Expr]:
+    """The kernel of `that_fit`, which fails with an error."""
+    return kernel(name, that_fit, forbidden=nonzero_rejected(error))
+
+
 _ones_kernel = kernel(
     "ones_of_shape", lambda extents: by_place([tirx.Cast(INT, extent == 1) for extent in extents])
 )
@@ -82,31 +87,21 @@ _others_kernel = kernel(
     ),
 )
 _room_misfits_kernel = kernel("room_misfits", _room_misfits)
-_shape_kernel = kernel(
-    "unpooled_shape_that_fits",
-    that_fit,
-    forbidden=nonzero_rejected("unpooling: the shape known at run time is too small"),
+_shape_kernel = _checked(
+    "unpooled_shape_that_fits", "unpooling: the shape known at run time is too small"
 )
 _size_misfits_kernel = kernel("size_misfits", _size_misfits)
 _axis_misfits_kernel = kernel("axis_misfits", _axis_misfits)
-_sizes_kernel = kernel(
+_sizes_kernel = _checked(
     "split_sizes_that_fit",
-    that_fit,
-    forbidden=nonzero_rejected(
-        "split: sizes known at run time are negative or do not add up to the extent of the axis"
-    ),
+    "split: sizes known at run time are negative or do not add up to the extent of the axis",
 )
-_count_kernel = kernel(
+_count_kernel = _checked(
     "top_k_count_that_fits",
-    that_fit,
-    forbidden=nonzero_rejected(
-        "topk: k, known at run time, is negative or exceeds the extent of the axis"
-    ),
+    "topk: k, known at run time, is negative or exceeds the extent of the axis",
 )
-_axes_kernel = kernel(
-    "axes_that_fit",
-    that_fit,
-    forbidden=nonzero_rejected("axes: one known at run time is not an axis of the operand"),
+_axes_kernel = _checked(
+    "axes_that_fit", "axes: one known at run time is not an axis of the operand"
 )
 
 
