@@ -69,6 +69,8 @@ def _bindings(main: relax.Function) -> Iterator[tuple[Any, Any]]:
 def _of_binding(mod: tvm.IRModule, var: relax.Var, value: Any) -> str:
     if not all(map(_is_static, tensor_types(var.ty))):
         return f"the shape of {var.name} is dynamic"
+    if not all(all(map(int, leaf.shape.values)) for leaf in tensor_types(var.ty)):
+        return f"{var.name} has no elements"
     operator = getattr(value, "op", None)
     name = str(getattr(operator, "name", ""))
     if name == "relax.call_tir":

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.target import Target
 
 from schedules import dynamic_rows, rules
+from schedules.cuda.empty_launches import skip_empty_launches
 from schedules.cuda.gemm.tensor_cores import TF32
 from schedules.x86.conv.skip_padding import skipped_flops
 from schedules.x86.reduction import row_kernels
@@ -175,6 +176,8 @@ def _schedule(
             entry.flops = entry.flops and entry.flops - skipped
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     func = keep_differences(func)
+    if kind == "cuda":
+        func = skip_empty_launches(func)
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorize_rounding(start_at_infinity(func))
     if fast_math and kind == "llvm":
