@@ -15,6 +15,7 @@ from tvm import relax, sym, tirx
 
 from ..errors import BuildError
 from .rewrite import with_functions
+from .unique_names import Names
 
 BOUNDS = "tir_var_upper_bound"
 """Attribute of a function with the largest extents of its symbols, which TVM plans memory by."""
@@ -99,16 +100,8 @@ def symbols_of(ty: Any) -> list[tirx.Var]:
 
 def names(function: relax.Function) -> dict[tirx.Var, str]:
     """A name for each symbol; duplicate names get numbers."""
-    result: dict[tirx.Var, str] = {}
-    taken: set[str] = set()
-    for symbol in in_order(function):
-        name, count = str(symbol.name), 0
-        while name in taken:
-            count += 1
-            name = f"{symbol.name}_{count}"
-        taken.add(name)
-        result[symbol] = name
-    return result
+    taken = Names()
+    return {symbol: taken.unique(str(symbol.name)) for symbol in in_order(function)}
 
 
 def text(extent: Any, known: Mapping[tirx.Var, str]) -> str:

@@ -29,6 +29,7 @@ from ...ir.constants import static_shape
 from ...ir.op_facts import BINARY, POOL, REDUCTION, UNARY, facts_of
 from ...ir.rewrite import operator_name, variables_of, with_functions
 from ...ir.scopes import with_blocks
+from ...ir.unique_names import Names
 from ...tvm_workarounds.block_builder import BlockBuilder
 from ..offloaded_functions import new_global_var
 from ..selection.ops.conv2d import describe
@@ -129,7 +130,8 @@ def _outlined(mod: tvm.IRModule, index: int, region: _Region) -> tvm.IRModule:
     results = [binding.var for binding in region.bindings if binding.var in results]
 
     function = _image_function(region, results)
-    gvar = new_global_var(_free_name(mod), function.ty)
+    names = Names(each.name_hint for each in mod.get_global_vars())
+    gvar = new_global_var(names.unique(NAME), function.ty)
     bindings: list[relax.Binding] = []
     parts: list[list[relax.Expr]] = [[] for _ in results]
     for image in range(region.batch):
@@ -278,12 +280,3 @@ def _read_outside(main: relax.Function, index: int, rest: list[relax.VarBinding]
     others = [b for i, block in enumerate(main.body.blocks) if i != index for b in block.bindings]
     values = (*(binding.value for binding in (*rest, *others)), main.body.body)
     return {var for value in values for var in variables_of(value)}
-
-
-def _free_name(mod: tvm.IRModule) -> str:
-    taken = {gvar.name_hint for gvar in mod.get_global_vars()}
-    name, number = NAME, 0
-    while name in taken:
-        number += 1
-        name = f"{NAME}_{number}"
-    return name

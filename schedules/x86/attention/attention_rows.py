@@ -237,13 +237,18 @@ class _Loops:
                 buffer[r, whole] = combine(buffer[r, whole], moved)
                 distance //= 2
 
+    def _sums(self, rows: int, vectors: int) -> tuple[Any, list[tuple[int, int]]]:
+        """Registers of zeros, and the indices of each."""
+        sums = self._registers(rows, vectors)
+        parts = list(itertools.product(range(rows), range(vectors)))
+        for r, v in parts:
+            with T.vectorized(0, self.lanes) as lane:
+                sums[r, v][lane] = tirx.const(0.0, self.w.dtype)
+        return sums, parts
+
     def _scores(self, scores: Any, highest: Any, rows: int, first: Any, tile: Any) -> None:
         w, lanes = self.w, self.lanes
-        sums = self._registers(rows, self.vectors)
-        parts = list(itertools.product(range(rows), range(self.vectors)))
-        for r, v in parts:
-            with T.vectorized(0, lanes) as lane:
-                sums[r, v][lane] = tirx.const(0.0, w.dtype)
+        sums, parts = self._sums(rows, self.vectors)
         with T.serial(0, w.d) as i:
             for r, v in parts:
                 with T.vectorized(0, lanes) as lane:
@@ -272,11 +277,7 @@ class _Loops:
         self, scores: Any, total: Any, rows: int, first: Any, tile: int, width: int
     ) -> None:
         w, lanes = self.w, self.lanes
-        sums = self._registers(rows, width)
-        parts = list(itertools.product(range(rows), range(width)))
-        for r, v in parts:
-            with T.vectorized(0, lanes) as lane:
-                sums[r, v][lane] = tirx.const(0.0, w.dtype)
+        sums, parts = self._sums(rows, width)
         with T.serial(0, w.t) as j:
             for r, v in parts:
                 with T.vectorized(0, lanes) as lane:
@@ -345,11 +346,7 @@ class _Loops:
     def _weighted_values(self, scores: Any, total: Any, row: Any, column: int, width: int) -> None:
         """Columns of the result: values times the weights of their keys."""
         w, lanes = self.w, self.lanes
-        sums = self._registers(CHAINS, width)
-        parts = list(itertools.product(range(CHAINS), range(width)))
-        for chain, v in parts:
-            with T.vectorized(0, lanes) as lane:
-                sums[chain, v][lane] = tirx.const(0.0, w.dtype)
+        sums, _ = self._sums(CHAINS, width)
 
         def add(key: Any, chain: int) -> None:
             for v in range(width):
