@@ -38,7 +38,7 @@ class _Lazy:
 
 
 class RelaxOps:
-    """numpy's `pad`, `reshape`, `transpose` and `concatenate` as Relax operators."""
+    """numpy's `pad`, `reshape`, `transpose`, `flip` and `concatenate` as Relax operators."""
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
@@ -55,6 +55,11 @@ class RelaxOps:
 
     def transpose(self, array: _Lazy, axes: Sequence[int]) -> _Lazy:
         return self._emit(relax.op.permute_dims(array.expr, list(axes)))
+
+    def flip(self, array: _Lazy, axes: Sequence[int]) -> _Lazy:
+        for axis in axes:
+            array = self._emit(relax.op.flip(array.expr, axis))
+        return array
 
     def concatenate(self, arrays: Sequence[_Lazy], axis: int) -> _Lazy:
         return self._emit(relax.op.concat([array.expr for array in arrays], axis))
@@ -118,9 +123,10 @@ def pack(
 ) -> relax.Expr:
     """Apply `function(ops, array)` to a weight: to a constant at build time, else per inference.
 
-    `function` uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.concatenate`, `array.shape` and
-    `array.astype` alone. Functions of equal `alike` make arrays of one shape and type of arrays of
-    one shape and type, whatever is in them; without it nothing is packed in the background.
+    `function` uses `ops.pad`, `ops.reshape`, `ops.transpose`, `ops.flip`, `ops.concatenate`,
+    `array.shape` and `array.astype` alone. Functions of equal `alike` make arrays of one shape and
+    type of arrays of one shape and type, whatever is in them; without it nothing is packed in the
+    background.
     """
     known = array_of(weight)
     if known is not None:

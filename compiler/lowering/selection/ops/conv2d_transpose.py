@@ -11,10 +11,11 @@ With a record of TVM 0.18: the convolution that it tuned, over the input with ze
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
@@ -22,9 +23,10 @@ from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv_transpose import ConvTransposeWorkload
 
-from ....ir.constants import constant, static_shape
+from ....ir.constants import static_shape
 from ..context import LoweringContext
 from ..layout_cache import PLAIN
+from ..weight_packing import pack
 from .conv2d import emit_conv2d, ints
 
 _LAYOUTS = (("NCHW", "IOHW"), ("NCW", "IOW"))
@@ -78,17 +80,21 @@ def emit_transposed(
             builder.call_te(lambda x: _dilate(x, w), at.layouts.get(data, PLAIN))
         )
         at.layouts.define(dilated, PLAIN, dilated)
-        flipped = _flipped(builder, weight)
+        # IOHW -> OIHW, turned by 180 degrees
+        flipped = pack(
+            builder, weight, lambda ops, x: ops.flip(ops.transpose(x, (1, 0, 2, 3)), (2, 3))
+        )
         convolution, asked = recorded
         return emit_conv2d(at.asking(asked), convolution, dilated, flipped)
     phases = [phases_of(*each) for each in zip(w.size, w.kernel, w.strides, w.padding, w.out_size)]
+    taps = (phases[0].taps, phases[1].taps)
     convolution = Conv2dWorkload(
         w.batch,
         w.in_channels,
         w.size[0],
         w.size[1],
         w.out_channels * w.strides[0] * w.strides[1],
-        (phases[0].taps, phases[1].taps),
+        taps,
         (1, 1),
         (phases[0].before, phases[1].before, phases[0].after, phases[1].after),
         (1, 1),
@@ -96,7 +102,7 @@ def emit_transposed(
         out_dtype=w.out_dtype,
         constant_weight=isinstance(weight, tvm.ir.GenericConst),
     )
-    by_phase = _split_taps(builder, weight, w, (phases[0].taps, phases[1].taps))
+    by_phase = pack(builder, weight, lambda ops, x: split_taps(ops, x, w.strides, taps))
     emitted = emit_conv2d(at, convolution, data, by_phase)
     if emitted is None:
         return None
@@ -129,26 +135,21 @@ def phases_of(extent: int, kernel: int, stride: int, front: int, out_extent: int
     return Phases(taps, before, max(rows + taps - 1 - extent - before, 0), first)
 
 
-def _split_taps(
-    builder: relax.BlockBuilder, weight: relax.Expr, w: ConvTransposeWorkload, taps: tuple[int, int]
-) -> relax.Expr:
-    """IOHW -> (phase_y, phase_x, O) x I x taps, the last tap of a phase first."""
-    (sh, sw), (th, tw) = w.strides, taps
-    missing = (th * sh - w.kernel[0], tw * sw - w.kernel[1])
-    split = (w.in_channels, w.out_channels, th, sh, tw, sw)
-    shape = (sh * sw * w.out_channels, w.in_channels, th, tw)
-    order = (3, 5, 1, 0, 2, 4)
-    if isinstance(weight, tvm.ir.GenericConst):
-        values = np.pad(weight.value.numpy(), ((0, 0), (0, 0), (0, missing[0]), (0, missing[1])))
-        values = values.reshape(split).transpose(order).reshape(shape)[:, :, ::-1, ::-1]
-        return constant(np.ascontiguousarray(values))
-    emit, op = builder.emit, relax.op
-    expr = weight
-    if any(missing):
-        expr = emit(op.nn.pad(expr, [0, 0, 0, 0, 0, missing[0], 0, missing[1]]))
-    expr = emit(op.permute_dims(emit(op.reshape(expr, split)), list(order)))
-    expr = emit(op.flip(emit(op.reshape(expr, shape)), 2))
-    return emit(op.flip(expr, 3))
+def split_taps(ops: Any, weight: Any, strides: Sequence[int], taps: Sequence[int]) -> Any:
+    """I x O x kernel -> (phases, O) x I x taps, the last tap of a phase first.
+
+    `ops`: numpy, or what `pack` gives in its place.
+    """
+    inputs, outputs, *kernel = weight.shape
+    missing = [(0, t * s - k) for t, s, k in zip(taps, strides, kernel, strict=True)]
+    if any(after for _, after in missing):
+        weight = ops.pad(weight, [(0, 0), (0, 0), *missing])
+    pairs = (extent for pair in zip(taps, strides) for extent in pair)
+    split = ops.reshape(weight, (inputs, outputs, *pairs))
+    axes = range(2, 2 + len(taps))
+    order = (*(2 * axis - 1 for axis in axes), 1, 0, *(2 * axis - 2 for axis in axes))
+    shape = (math.prod(strides) * outputs, inputs, *taps)
+    return ops.flip(ops.reshape(ops.transpose(split, order), shape), tuple(axes))
 
 
 def _shuffle(
@@ -218,12 +219,3 @@ def _dilate(data: te.Tensor, w: ConvTransposeWorkload) -> te.Tensor:
         return tirx.if_then_else(tirx.all(*present), value, tirx.const(0, data.dtype))
 
     return te.compute((w.batch, w.in_channels, rows, columns), element, name="data_dilate")
-
-
-def _flipped(builder: relax.BlockBuilder, weight: relax.Expr) -> relax.Expr:
-    """IOHW -> OIHW, turned by 180 degrees."""
-    if isinstance(weight, tvm.ir.GenericConst):
-        values = weight.value.numpy().transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
-        return constant(np.ascontiguousarray(values))
-    turned = builder.emit(relax.op.permute_dims(weight, [1, 0, 2, 3]))
-    return builder.emit(relax.op.flip(builder.emit(relax.op.flip(turned, 2)), 3))

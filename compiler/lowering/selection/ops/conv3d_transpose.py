@@ -18,7 +18,7 @@ from ....ir.constants import array_of, static_shape
 from ..context import LoweringContext
 from ..layout_cache import PLAIN
 from .conv2d import ints
-from .conv2d_transpose import Phases, phases_of
+from .conv2d_transpose import Phases, phases_of, split_taps
 from .conv3d import emit_by_image
 
 
@@ -47,7 +47,7 @@ def lower_conv3d_transpose(call: relax.Call, at: LoweringContext) -> tuple[int, 
         dtype=str(call.args[0].ty.dtype),
         out_dtype=str(call.ty.dtype),
     )
-    by_phase = _split_taps(filters, strides, convolution.kernel)
+    by_phase = split_taps(np, filters, strides, convolution.kernel)
     emitted = emit_by_image(at, convolution, call.args[0], by_phase)
     if emitted is None:
         return None
@@ -59,16 +59,6 @@ def lower_conv3d_transpose(call: relax.Call, at: LoweringContext) -> tuple[int, 
         return _shuffle(x, block, out, depth, strides, front, phases, whole)
 
     return whole, at.builder.emit(at.builder.call_te(shuffle, conv))
-
-
-def _split_taps(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[int, ...]) -> np.ndarray:
-    """IODHW -> (phases, O) x I x taps, the last tap of a phase first."""
-    channels, kernel = filters.shape[:2], filters.shape[2:]
-    missing = [(0, t * s - k) for t, s, k in zip(taps, strides, kernel)]
-    padded = np.pad(filters, [(0, 0), (0, 0), *missing])
-    split = padded.reshape(*channels, *(n for pair in zip(taps, strides) for n in pair))
-    by_phase = split.transpose(3, 5, 7, 1, 0, 2, 4, 6)
-    return by_phase.reshape(-1, channels[0], *taps)[:, :, ::-1, ::-1, ::-1]
 
 
 def _shuffle(
