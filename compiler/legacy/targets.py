@@ -20,12 +20,12 @@ logger = logging.getLogger("baton.legacy")
 
 _AARCH64_ANDROID = ("-mtriple=arm64-linux-android", "-mattr=+neon")
 _AARCH64 = "-mtriple=aarch64-linux-gnu"
+_ARMV7A = ("-mtriple=armv7a-linux-gnueabihf", "-mattr=+neon,+vfp4,+thumb2")
 _ARM_BOARDS: dict[str, tuple[str, ...]] = {
     "pixel2": ("-model=snapdragon835", *_AARCH64_ANDROID),
-    "mate10": ("-model=kirin970", *_AARCH64_ANDROID),
-    "mate10pro": ("-model=kirin970", *_AARCH64_ANDROID),
-    "p20": ("-model=kirin970", *_AARCH64_ANDROID),
-    "p20pro": ("-model=kirin970", *_AARCH64_ANDROID),
+    **dict.fromkeys(
+        ("mate10", "mate10pro", "p20", "p20pro"), ("-model=kirin970", *_AARCH64_ANDROID)
+    ),
     "rasp3b": ("-model=bcm2837", "-mtriple=armv7l-linux-gnueabihf", "-mattr=+neon"),
     "rasp4b": (
         "-model=bcm2711",
@@ -37,33 +37,17 @@ _ARM_BOARDS: dict[str, tuple[str, ...]] = {
     "rk3399": ("-model=rk3399", _AARCH64, "-mattr=+neon"),
     "pynq": ("-model=pynq", "-mtriple=armv7a-linux-eabi", "-mattr=+neon"),
     "ultra96": ("-model=ultra96", _AARCH64, "-mattr=+neon"),
-    "beagleai": (
-        "-model=beagleai",
-        "-mtriple=armv7a-linux-gnueabihf",
-        "-mattr=+neon,+vfp4,+thumb2",
-        "-mcpu=cortex-a15",
-    ),
-    "stm32mp1": (
-        "-model=stm32mp1",
-        "-mtriple=armv7a-linux-gnueabihf",
-        "-mattr=+neon,+vfp4,+thumb2",
-        "-mcpu=cortex-a7",
-    ),
+    "beagleai": ("-model=beagleai", *_ARMV7A, "-mcpu=cortex-a15"),
+    "stm32mp1": ("-model=stm32mp1", *_ARMV7A, "-mcpu=cortex-a7"),
     "thunderx": ("-model=thunderx", _AARCH64, "-mattr=+neon,+crc,+lse", "-mcpu=thunderxt88"),
 }
 
 # Attributes that a target of 0.18 had as Python attributes, and what a missing one meant.
 _ATTRIBUTES: dict[str, Any] = {
-    "arch": "",
-    "libs": [],
-    "mattr": "",
-    "max_function_args": 0,
-    "max_num_threads": 0,
+    **{"libs": [], "model": "unknown"},
+    **dict.fromkeys(("arch", "mattr", "mcpu", "mtriple"), ""),
+    **dict.fromkeys(("max_function_args", "max_num_threads", "thread_warp_size"), 0),
     "max_shared_memory_per_block": 0,
-    "mcpu": "",
-    "model": "unknown",
-    "mtriple": "",
-    "thread_warp_size": 0,
 }
 
 

@@ -7,25 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from compiler.runtime.mxnet_requests import DTYPES as DTYPES
+
 _TRUE = frozenset(["true", "1", "t", "y", "yes"])
 _FALSE = frozenset(["false", "0", "f", "n", "no"])
-
-DTYPES = (
-    "float32",
-    "float64",
-    "float16",
-    "uint8",
-    "int32",
-    "int8",
-    "int64",
-    "bool",
-    "int16",
-    "uint16",
-    "uint32",
-    "uint64",
-    "bfloat16",
-)
-"""Dtype names by their code in files."""
 
 STORAGE_TYPES = ("default", "row_sparse", "csr")
 """Storage types by their code in files."""

@@ -62,17 +62,11 @@ _HIDDEN = {
 _BIASED = ("data", "weight", "bias")
 _INPUT_NAMES = {
     "BatchNorm": ("data", "gamma", "beta", "moving_mean", "moving_var"),
-    "Convolution": _BIASED,
-    "Deconvolution": _BIASED,
+    **dict.fromkeys(("Convolution", "Deconvolution", "FullyConnected"), _BIASED),
     "Embedding": ("data", "weight"),
-    "FullyConnected": _BIASED,
-    "GroupNorm": ("data", "gamma", "beta"),
-    "InstanceNorm": ("data", "gamma", "beta"),
-    "LayerNorm": ("data", "gamma", "beta"),
+    **dict.fromkeys(("GroupNorm", "InstanceNorm", "LayerNorm"), ("data", "gamma", "beta")),
     "LeakyReLU": ("data", "gamma"),
-    "LinearRegressionOutput": ("data", "label"),
-    "LogisticRegressionOutput": ("data", "label"),
-    "MAERegressionOutput": ("data", "label"),
+    **{f"{kind}RegressionOutput": ("data", "label") for kind in ("Linear", "Logistic", "MAE")},
     "RNN": ("data", "parameters", "state", "state_cell"),
     "SoftmaxOutput": ("data", "label"),
 }

@@ -20,18 +20,10 @@ from .untrusted_json import as_record_errors, read_json
 UNKNOWN_MODEL = "unknown"
 
 _DEFAULT_KEYS: dict[str, tuple[str, ...]] = {
-    "llvm": ("cpu",),
-    "c": ("cpu",),
-    "stackvm": ("cpu",),
-    "cuda": ("cuda", "gpu"),
-    "nvptx": ("cuda", "gpu"),
-    "rocm": ("rocm", "gpu"),
-    "opencl": ("opencl", "gpu"),
-    "vulkan": ("vulkan", "gpu"),
-    "metal": ("metal", "gpu"),
-    "webgpu": ("webgpu", "gpu"),
-    "hexagon": ("hexagon", "cpu"),
-    "ext_dev": ("ext_dev",),
+    **dict.fromkeys(("llvm", "c", "stackvm"), ("cpu",)),
+    **dict.fromkeys(("cuda", "nvptx"), ("cuda", "gpu")),
+    **{kind: (kind, "gpu") for kind in ("rocm", "opencl", "vulkan", "metal", "webgpu")},
+    **{"hexagon": ("hexagon", "cpu"), "ext_dev": ("ext_dev",)},
 }
 
 

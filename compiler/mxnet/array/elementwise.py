@@ -114,31 +114,20 @@ def _unary(op: str, floats: bool) -> Callable[..., ndarray]:
     return function
 
 
+_MIRRORED = {
+    **{"equal": "equal", "not_equal": "not_equal", "less": "greater", "greater": "less"},
+    **{"less_equal": "greater_equal", "greater_equal": "less_equal"},
+}
 BINARY: dict[str, Callable[..., Any]] = {
+    **{name: _binary(f"_npi_{name}", None) for name in ("add", "multiply", "maximum", "minimum")},
     **{
-        name: _binary(f"_npi_{name}", f"_npi_{reverse}" if reverse else None)
-        for name, reverse in (
-            ("add", None),
-            ("subtract", "rsubtract"),
-            ("multiply", None),
-            ("mod", "rmod"),
-            ("power", "rpower"),
-            ("maximum", None),
-            ("minimum", None),
-            ("floor_divide", "rfloor_divide"),
-        )
+        name: _binary(f"_npi_{name}", f"_npi_r{name}")
+        for name in ("subtract", "mod", "power", "floor_divide")
     },
     "true_divide": _binary("_npi_true_divide", "_npi_rtrue_divide", floats=True),
     **{
         name: _binary(f"_npi_{name}", f"_npi_{reverse}", compares=True)
-        for name, reverse in (
-            ("equal", "equal"),
-            ("not_equal", "not_equal"),
-            ("less", "greater"),
-            ("less_equal", "greater_equal"),
-            ("greater", "less"),
-            ("greater_equal", "less_equal"),
-        )
+        for name, reverse in _MIRRORED.items()
     },
     **{
         f"{kind}_{name}": _logical(f"_npi_{kind}_{name}", promoted=kind == "bitwise")
