@@ -18,7 +18,6 @@ from ..ir import simplify_passes
 from ..ir.unroll_recurrent import unroll_recurrent
 from ..support.progress import report_progress
 from . import pass_flags, steps
-from .graph_passes.dual_output_layer_norm import round_norms
 from .graph_passes.fold_se_gate import fold_gates
 from .graph_passes.fp32_accumulation import widen_halves
 from .graph_passes.insert_division_checks import check_divisors
@@ -81,7 +80,6 @@ SCHEDULE = (
     ),
     Step("fold channel gates", on_cpus(fold_gates), (pass_flags.FOLD_GATE,)),
     Step("combine matmuls", steps.combine, (pass_flags.COMBINE_MATMUL, *_ATTENTION)),
-    Step("dual-output layer norm", on_gpus(round_norms)),
     Step(
         "select",
         steps.select,
@@ -89,6 +87,7 @@ SCHEDULE = (
     ),
     Step("dispatch sorts", steps.dispatch_all_sorts, required=True),
     Step("legalize and fuse", steps.fuse_operators, (), (pass_flags.CONCAT_IN_PLACE,), True),
+    Step("merge row kernels", steps.merge_rows),
     Step("schedule kernels", steps.schedule, asks=(pass_flags.FAST_MATH, pass_flags.TO_TF32)),
     Step("loop over the batch", steps.loop_over_samples, required=True),
     Step("check bounds", steps.check_all_bounds, required=True),

@@ -34,6 +34,7 @@ from .graph_passes.hoist_conv_strides import move_strides
 from .graph_passes.insert_bounds_checks import check_indices, limited_takes
 from .graph_passes.kv_cache import keep_kv_cache
 from .graph_passes.lower_qdq_to_int8 import compute_on_integers
+from .graph_passes.merge_row_kernels import merge_row_kernels
 from .graph_passes.shape_multiversioning import specialize
 from .graph_passes.split_batch import is_recorded, split_batch
 from .offloaded_functions import bind_constant_arguments, function_targets, inline_subgraphs
@@ -263,6 +264,17 @@ def dispatch_all_sorts(state: State) -> None:
 def fuse_operators(state: State) -> None:
     in_place = state.target.kind.name == "llvm" and pass_flags.CONCAT_IN_PLACE.enabled
     state.mod, state.operators, state.nodes = fuse(state.mod, state.target, in_place)
+
+
+def merge_rows(state: State) -> None:
+    """Merge kernels of rows for CUDA devices."""
+    for name, target in state.functions_without_records():
+        if target.kind.name == "cuda":
+            tf32 = pass_flags.TO_TF32.enabled
+            state.mod, merged = merge_row_kernels(state.mod, name, target, tf32)
+            for made, kernels in merged.items():
+                for facts in (state.operators, state.nodes):
+                    facts[made] = [each for kernel in kernels for each in facts.get(kernel, [])]
 
 
 def schedule(state: State) -> None:

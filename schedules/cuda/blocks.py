@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tvm import s_tir, tirx
@@ -76,10 +77,11 @@ def _constant(extent: tirx.Expr) -> int:
     return int(extent) if isinstance(extent, tirx.IntImm) else -1
 
 
-def inline_producers(schedule: s_tir.Schedule) -> None:
-    """Inline every stage that maps elements into the stages that read it."""
+def inline_producers(schedule: s_tir.Schedule, kept: Collection[str] = ()) -> None:
+    """Inline every stage that maps elements into the stages that read it, but those named."""
     for stage in stages(schedule):
-        if not stage.is_reduction and not stage.is_opaque:
+        is_kept = schedule.get(stage.block).name_hint in kept
+        if not (stage.is_reduction or stage.is_opaque or is_kept):
             try:
                 schedule.compute_inline(stage.block)
             except s_tir.ScheduleError:

@@ -9,6 +9,7 @@ Every reduction goes over the row in memory again; what stands between them is c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from tvm import s_tir, tirx
@@ -57,8 +58,7 @@ class RowReductions(ScheduleRule):
         row = schedule.fuse(*loops[:rows]) if rows else schedule.add_unit_loop(column)
         device = devices.of(target)
         count, length = prod(last.extents[:rows]), prod(last.extents[rows:])
-        passes = len(reductions) + 1
-        threads = min(THREADS, key=lambda each: seconds(count, length, passes, each, device))
+        predicted, threads = Rows(count, length, len(reductions) + 1).seconds(device)
         if threads == WARP:
             warps = WARPS if count >= WARPS * device.limits.sms else 1
             block, row = schedule.split(row, [None, warps])
@@ -75,8 +75,75 @@ class RowReductions(ScheduleRule):
             schedule.compute_at(stage.block, row, preserve_unit_loops=True)
             reduced = schedule.get_loops(stage.block)[-len(stage.reduction_extents) :]
             _share(schedule, schedule.fuse(*reduced), threads)
-        predicted = device.launch_seconds + seconds(count, length, passes, threads, device)
+        predicted += device.launch_seconds
         return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED_SECONDS_ATTR, predicted))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that a first stage computes, and that later stages of its kernel reduce and map."""
+
+    count: int
+    length: int
+    passes: int  # over a row: one for each reduction, and the last
+
+    @classmethod
+    def of(cls, func: tirx.PrimFunc) -> Rows | None:
+        """The rows of the stages of `func` after the first two; None where the form is another."""
+        schedule = s_tir.Schedule(func)
+        normalize_prim_func(schedule)
+        _, first, *found = stages(schedule)
+        reductions = [stage for stage in found if stage.is_reduction]
+        last, *casts = found[len(reductions) :] or found
+        rows = _leading(found[: len(reductions)], last) if reductions else len(last.extents) - 1
+        if rows is None or any(each.extents != last.extents for each in (first, *casts)):
+            return None
+        return cls(prod(last.extents[:rows]), prod(last.extents[rows:]), len(reductions) + 1)
+
+    def seconds(self, device: Device, more: int = 0) -> tuple[float, int]:
+        """Time without the launch, and the threads of a row, with so many more passes."""
+        passes = self.passes + more
+        return min((seconds(self.count, self.length, passes, n, device), n) for n in THREADS)
+
+    def adding_seconds(self, device: Device, parts: int) -> float:
+        """Time to compute the rows from partial sums: a pass, by the multiprocessors with rows."""
+        more = self.seconds(device, more=1)[0] - self.seconds(device)[0]
+        read = ELEMENT_BYTES * parts * self.length * -(-self.count // device.limits.sms)
+        return more + read / device.l2_bytes_per_cycle / device.hertz
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule:
+        """Schedule a function as one kernel, with a block for each row.
+
+        Its second stage computes the rows from an element that the first one has in a register.
+        They are kept in shared memory; if they are a result, they are also copied to memory.
+        """
+        schedule = s_tir.Schedule(func)
+        normalize_prim_func(schedule)
+        element, first, *found = stages(schedule)
+        last, casts = found[self.passes - 1], found[self.passes :]
+        blocks = [stage.block for stage in found[: self.passes]]
+        threads = self.seconds(devices.of(target), more=1)[1]
+        try:
+            schedule.set_scope(first.block, 0, "shared")
+        except s_tir.ScheduleError:  # a result
+            readers = schedule.get_consumers(first.block)
+            blocks.insert(0, schedule.cache_write(first.block, 0, "shared", readers))
+        rows = next(n for n in range(len(last.extents)) if prod(last.extents[:n]) == self.count)
+        loops = schedule.get_loops(first.block)
+        column = schedule.fuse(*loops[rows:])
+        row = schedule.fuse(*loops[:rows]) if rows else schedule.add_unit_loop(column)
+        schedule.bind(row, "blockIdx.x")
+        step = _share(schedule, column, threads)
+        schedule.compute_at(element.block, step, preserve_unit_loops=True)
+        for block in blocks:
+            schedule.reverse_compute_at(block, row, preserve_unit_loops=True)
+            step = _share(schedule, schedule.fuse(*schedule.get_loops(block)[1:]), threads)
+        for stage in casts:
+            schedule.reverse_compute_at(stage.block, step, preserve_unit_loops=True)
+        for stage in found[: self.passes - 1]:
+            for at in range(len(schedule.get(stage.block).writes)):
+                schedule.set_scope(stage.block, at, "local")
+        return schedule
 
 
 def _leading(reductions: list[Stage], last: Stage) -> int | None:

@@ -9,6 +9,8 @@ part of A and B; element-wise operators after the sum are part of the stored val
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
@@ -16,15 +18,16 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, sym, tirx
+from tvm import s_tir, sym, te, tirx
 from tvm.ir import TensorLoad
 from tvm.tirx.analysis import undefined_vars
 
 from ...anchor import with_narrow_indices
 from ...tir_visit import nodes_of
 from ..blocks import inline_producers, stages
+from ..row_reductions import Rows
 from ..stages import fuse_consumers
-from .convolution import find_anchor, split_groups
+from .convolution import reductions_of_product, split_groups
 
 Expr = Any
 VECTOR_BYTES = 16
@@ -102,8 +105,10 @@ class Contraction:
     indices: Sequence[Expr]  # output indices over the iterators
     result: Expr  # stored value; reads the sum as `sums`
     sums: Any
+    sum_indices: Sequence[Expr]  # indices into `sums` over the iterators
     along: str  # the axis along which neighboring results lie, "i" or "j"
     lanes: int  # `lanes` of an operand, for results
+    rows: Rows | None  # stages of `func` after those, which reduce and map rows of the results
 
     def extent(self, letter: str) -> int:
         return self.axes[letter].extent
@@ -117,29 +122,61 @@ class Contraction:
         result = tvm_ffi.structural_map(_at(self.result, values), (TensorLoad, load))
         return result, [_at(index, values) for index in self.indices]
 
+    def place_of_sum(self, values: Mapping[Any, Expr]) -> list[Expr]:
+        """The indices into `sums` at these values of the iterators."""
+        return [_at(index, values) for index in self.sum_indices]
+
+    def with_added_parts(self, parts: Any) -> tirx.PrimFunc:
+        """The function with its sums added up, in order, from a parameter `parts`.
+
+        `parts`: a buffer (number of parts, *shape of `sums`).
+        """
+        root = self.func.body.block
+        x = te.placeholder(parts.shape, parts.dtype)
+
+        def total(*at: Any) -> Any:
+            terms = (x(part, *at) for part in range(int(parts.shape[0])))
+            return functools.reduce(operator.add, terms).astype(self.sum_dtype)
+
+        adding = te.create_prim_func([x, te.compute(self.sums.shape, total, "added_parts")])
+        nest = _at(adding.body.block.body, dict(zip(adding.params, (parts, self.sums))))
+        body = tirx.SeqStmt([nest, *root.body.seq[1:]])
+        block = s_tir.SBlock([], [], [], "root", body, None, root.alloc_buffers)
+        return tirx.PrimFunc([*self.func.params, parts], s_tir.SBlockRealize([], True, block))
+
 
 def multiplied(func: tirx.PrimFunc) -> set[str]:
-    """Types that the function's one sum of products multiplies; none where it has no such sum."""
+    """Types that the function's first reduction multiplies; none if that sums no products."""
     schedule = s_tir.Schedule(func)
-    found = find_anchor(schedule)
-    if found is None:
-        return set()
-    return {str(factor.ty.dtype) for factor in _factors(schedule.get(found.block).body)}
+    found = reductions_of_product(schedule)[:1]
+    return {str(x.ty.dtype) for each in found for x in _factors(schedule.get(each.block).body)}
 
 
 def take_apart(func: tirx.PrimFunc) -> Contraction | None:
-    """The parts of a function with one product; None where it has another form."""
+    """The parts of a function with one product; None where it has another form.
+
+    After the product and its epilogue there may be stages that reduce or map rows of the result.
+    """
     schedule = s_tir.Schedule(with_narrow_indices(func))
-    found = find_anchor(schedule)
-    if found is None:
+    reductions = reductions_of_product(schedule)
+    if not reductions:
         return None
-    inline_producers(schedule)
-    split_groups(schedule, found.block)
-    store = schedule.cache_write(found.block, 0, "local")
+    product, *later = (stage.block for stage in reductions)
+    # What reductions of rows read is computed once, after the product.
+    read = (reader for block in later for reader in schedule.get_producers(block))
+    inline_producers(schedule, {schedule.get(block).name_hint for block in read})
+    split_groups(schedule, product)
+    store = schedule.cache_write(product, 0, "local")
     fuse_consumers(schedule, store)
-    if len(stages(schedule)) != 2:
+    kept = [schedule.get(block).name_hint for block in (product, store)]
+    inline_producers(schedule, kept)
+    names = [schedule.get(stage.block).name_hint for stage in stages(schedule)]
+    if names[:2] != kept:
         return None
-    anchor, storing = schedule.get(found.block), schedule.get(store)
+    rows = Rows.of(schedule.mod["main"]) if len(names) > 2 else None
+    if (rows is None) != (len(names) == 2):
+        return None
+    anchor, storing = schedule.get(product), schedule.get(store)
     moved = _moved(anchor, storing)
     if moved is None:
         return None
@@ -174,13 +211,15 @@ def take_apart(func: tirx.PrimFunc) -> Contraction | None:
         indices,
         result,
         anchor.body.buffer,
+        [_at(index, units) for index in anchor.body.indices],
         along,
         lanes,
+        rows,
     )
 
 
 def _at(expression: Expr, values: Mapping[Any, Expr]) -> Expr:
-    """The expression with iterators replaced by their values."""
+    """The expression or statement with variables replaced by their values."""
 
     def replace(var: Any) -> Expr:
         return values.get(var, var)

@@ -70,11 +70,11 @@ class Convolution(ScheduleRule):
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when its only reduction is not a convolution."""
         schedule = s_tir.Schedule(func)
-        anchor = find_anchor(schedule)
-        if anchor is None or not _gathers(schedule, anchor.block):
+        found = reductions_of_product(schedule)
+        if len(found) != 1 or not _gathers(schedule, found[0].block):
             return None
-        split_groups(schedule, anchor.block)
-        block = anchor.block
+        block = found[0].block
+        split_groups(schedule, block)
         reads = [schedule.reindex(block, ("read", index)) for index in (0, 1)]
         store = schedule.reindex(block, ("write", 0))
         axes = _matrix_axes(schedule, block)
@@ -88,17 +88,16 @@ class Convolution(ScheduleRule):
         return schedule
 
 
-def find_anchor(schedule: s_tir.Schedule) -> Stage | None:
+def reductions_of_product(schedule: s_tir.Schedule) -> list[Stage]:
+    """The reductions of a static function whose first one sums products; none of another."""
     found = stages(schedule)
     if any(stage.is_opaque or -1 in stage.extents for stage in found):
-        return None
+        return []
     reductions = [stage for stage in found if stage.is_reduction]
-    if len(reductions) != 1:
-        return None
-    block = schedule.get(reductions[0].block)
-    if len(block.reads) != 2 or len(block.writes) != 1 or not _multiplies(block.body):
-        return None
-    return reductions[0]
+    for block in (schedule.get(stage.block) for stage in reductions[:1]):
+        if len(block.reads) == 2 and len(block.writes) == 1 and _multiplies(block.body):
+            return reductions
+    return []
 
 
 def _multiplies(body: tirx.Stmt) -> bool:

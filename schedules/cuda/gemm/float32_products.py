@@ -18,7 +18,7 @@ other operand takes the time, and its tiles are copied ahead."""
 
 
 class Float32Products(ScheduleRule):
-    """Functions with one product of float32, and element-wise work around it."""
+    """Functions with one product of float32, element-wise work, and perhaps reductions of rows."""
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when it is not a product that fills a tile."""
@@ -33,4 +33,4 @@ class Float32Products(ScheduleRule):
         plan = cheapest(FMA_TILES, contraction, device)
         if not isinstance(plan, Plan):
             return None
-        return s_tir.Schedule(kernel(contraction, plan, device))
+        return s_tir.Schedule(kernel(contraction, plan, target))

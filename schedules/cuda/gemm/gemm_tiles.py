@@ -12,6 +12,7 @@ import tvm
 from ...strategy import MIN_GAIN
 from ..device import Device
 from ..limits import MAX_GRID_YZ
+from ..row_reductions import Rows
 from .contraction import Contraction
 from .intrinsics import MMA_I, MMA_J, QUAD, WARP
 
@@ -138,10 +139,13 @@ class Plan:
     def blocks(self) -> int:
         return self.tiles_i * self.tiles_j * self.batch * self.parts
 
-    def seconds(self, device: Device, result_bytes: int, rounds: bool = False) -> float:
-        """How long the kernel takes, with the second one where there are parts.
+    def seconds(
+        self, device: Device, result_bytes: int, rounds: bool = False, rows: Rows | None = None
+    ) -> float:
+        """How long the kernel takes, and adding the parts where there are some.
 
-        `rounds`: whether operands are rounded in shared memory before `wgmma` reads them.
+        `rounds`: whether operands are rounded in shared memory before `wgmma` reads them. `rows`:
+        their kernel adds the parts; by default a second kernel does.
         """
         tile, limits = self.tile, device.limits
         resident = limits.resident_blocks(tile.threads, tile.registers, tile.shared(self.stages))
@@ -160,14 +164,19 @@ class Plan:
         results = 4 * tile.i * tile.j * together / device.l2_bytes_per_cycle
         cycles = waves * (self.steps * step + device.latency_cycles + results)
         seconds = device.launch_seconds + cycles / device.hertz
-        if self.parts > 1:
+        if self.parts > 1 and rows is not None:
+            seconds += rows.adding_seconds(device, self.parts)
+        elif self.parts > 1:
             traffic = (4 * self.parts + result_bytes) * self.tiles_i * tile.i * self.tiles_j
             seconds += device.launch_seconds + traffic * tile.j * self.batch / device.l2_bandwidth
         return seconds
 
 
 def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) -> Plan | str:
-    """The cheapest plan, or why there is none; dividing k (a second kernel) must clearly pay."""
+    """The cheapest plan, or why there is none; dividing k must clearly pay.
+
+    With rows after the product, k is divided, and that is faster than a kernel of their own.
+    """
     extents = {letter: contraction.extent(letter) for letter in "sijk"}
     itemsize = tvm.DataType(contraction.a.dtype).itemsize
     rounds = contraction.a.dtype == "float32"
@@ -182,7 +191,8 @@ def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) ->
             used = -(-steps // each)
             for stages in STAGES:
                 plan = Plan(tile, stages, used, each, tiles_i, tiles_j, extents["s"])
-                found.append((plan.seconds(device, itemsize, rounds), order, plan))
+                seconds = plan.seconds(device, itemsize, rounds, contraction.rows)
+                found.append((seconds, order, plan))
     seconds, _, plan = min(found, key=lambda each: each[:2])
     undivided = min((each for each in found if each[2].parts == 1), key=lambda each: each[:2])
     if seconds >= MIN_GAIN * undivided[0]:
@@ -191,4 +201,7 @@ def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) ->
         return f"no tile fits {device.limits.device}"
     if max(plan.tiles_i, plan.batch * plan.parts) > MAX_GRID_YZ:
         return "it has more tiles than a grid has blocks"
+    apart = min(each.seconds(device, itemsize, rounds) for _, _, each in found)
+    if contraction.rows is not None and (plan.parts == 1 or seconds >= apart):
+        return "a kernel for the rows alone is faster"
     return plan

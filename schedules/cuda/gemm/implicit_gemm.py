@@ -7,25 +7,26 @@
       sums -> shared -> epilogue       rows of whole vectors, as the output lies in memory
 
 The tiles of a convolution are gathered from the image: there is no im2col buffer. Where k is
-divided among blocks, these leave their sums in a workspace, and a second kernel adds them up and
-computes the epilogue.
+divided among blocks, these leave their sums in a workspace, and a second kernel adds them up,
+computes the epilogue, and reduces rows of the result if the function goes on with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import gcd
 from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
+from tvm.target import Target
 
 from ...strategy import PREDICTED_SECONDS_ATTR
-from ..device import Device
+from .. import device as devices
+from ..register_tiles import RegisterTiles
 from . import intrinsics, tile_loops
-from .contraction import RESULT_LANES, Contraction
+from .contraction import Contraction
 from .fma_core import FmaCore
 from .gemm_tiles import Plan
 from .intrinsics import INSTRUCTIONS, pointer
@@ -34,10 +35,9 @@ from .tile_loops import both, rounds, where
 from .wgmma_core import WgmmaCore
 
 Expr = Any
-_ADDING_THREADS = 128
 
 
-def kernel(contraction: Contraction, plan: Plan, device: Device) -> tirx.PrimFunc:
+def kernel(contraction: Contraction, plan: Plan, target: Target) -> tirx.PrimFunc:
     """The contraction's function as one kernel, or two where the plan divides k."""
     operands = contraction.a, contraction.b
     core: MmaCore | FmaCore
@@ -46,8 +46,13 @@ def kernel(contraction: Contraction, plan: Plan, device: Device) -> tirx.PrimFun
         core = of_tile(plan.tile, INSTRUCTIONS[contraction.a.dtype], *operands)
     else:
         core = FmaCore(plan.tile, *operands)
-    predicted = plan.seconds(device, core.itemsize, contraction.a.dtype == "float32")
-    return _Kernel(contraction, plan, core).build().with_attr(PREDICTED_SECONDS_ATTR, predicted)
+    device = devices.of(target)
+    rows, is_rounded = contraction.rows, contraction.a.dtype == "float32"
+    predicted = plan.seconds(device, core.itemsize, is_rounded, rows)
+    if rows is not None:
+        predicted += device.launch_seconds + rows.seconds(device)[0]
+    func = _Kernel(contraction, plan, core).build(target)
+    return func.with_attr(PREDICTED_SECONDS_ATTR, predicted)
 
 
 def _const(value: int) -> Expr:
@@ -64,12 +69,12 @@ class _Kernel:
     def __init__(self, contraction: Contraction, plan: Plan, core: MmaCore | FmaCore) -> None:
         self.c, self.plan, self.core, self.tile = contraction, plan, core, plan.tile
 
-    def build(self) -> tirx.PrimFunc:
+    def build(self, target: Target) -> tirx.PrimFunc:
         c, plan = self.c, self.plan
         workspaces = []
         kernels = []
         if plan.parts > 1:
-            shape = (plan.parts, c.extent("s"), *self._result_shape())
+            shape = (plan.parts, *c.sums.shape)
             self.workspace = tirx.decl_buffer(shape, self.core.sum_dtype, "partial_sums")
             workspaces.append(self.workspace)
         with IRBuilder() as builder:
@@ -77,17 +82,14 @@ class _Kernel:
                 self._multiply()
             kernels.append(builder.get())
         if plan.parts > 1:
-            with IRBuilder() as builder:
-                self._add_parts()
-                kernels.append(builder.get())
+            second = c.with_added_parts(self.workspace)
+            rule: Any = RegisterTiles() if c.rows is None else c.rows
+            root = rule.apply(second, target, False).mod["main"].body.block
+            kernels.append(root.body)
+            workspaces += root.alloc_buffers
         body = kernels[0] if len(kernels) == 1 else tirx.SeqStmt(kernels)
         root = s_tir.SBlock([], [], [], "root", body, None, workspaces)
         return c.func.with_body(s_tir.SBlockRealize([], True, root))
-
-    def _result_shape(self) -> tuple[int, int]:
-        """Extents of the workspace, its innermost axis that along which results lie."""
-        i, j = self.c.extent("i"), self.c.extent("j")
-        return (i, j) if self.c.along == "j" else (j, i)
 
     @contextmanager
     def _grid(self) -> Iterator[None]:
@@ -190,7 +192,7 @@ class _Kernel:
         for at, i, j in self.core.places():
             staged[i * pitch + j if is_rows else j * pitch + i] = sums[at]
         T.evaluate(T.tvm_storage_sync("shared.dyn"))
-        lanes = self._lanes()
+        lanes = c.lanes
         each = length // lanes
         with rounds(-(-others * each // tile.threads)) as at:
             place = at * tile.threads + self.thread
@@ -201,21 +203,7 @@ class _Kernel:
             inside += [i < c.extent("i")] if c.extent("i") % tile.i else []
             inside += [j < c.extent("j")] if c.extent("j") % tile.j else []
             with where(inside), self._each(lanes) as lane:
-                total = staged[across * pitch + along + lane]
-                if self.plan.parts > 1:
-                    self.workspace_proxy()[
-                        self.part, self.s, (i if is_rows else j), (j if is_rows else i) + lane
-                    ] = total
-                else:
-                    self._store_result(self.s, i, j, lane, total)
-
-    def _lanes(self) -> int:
-        if self.plan.parts == 1:
-            return self.c.lanes
-        return gcd(RESULT_LANES, self._result_shape()[1])
-
-    def workspace_proxy(self) -> Any:
-        return T.buffer_proxy(self.workspace)
+                self._store_result(i, j, lane, staged[across * pitch + along + lane])
 
     @contextmanager
     def _each(self, lanes: int) -> Iterator[Expr]:
@@ -225,36 +213,14 @@ class _Kernel:
         with T.vectorized(0, lanes) as lane:
             yield lane
 
-    def _store_result(self, s: Expr, i: Expr, j: Expr, lane: Expr, total: Expr) -> None:
+    def _store_result(self, i: Expr, j: Expr, lane: Expr, total: Expr) -> None:
         c = self.c
         lanes = {"i": 0, "j": 0, c.along: lane}
-        values = {**c.axes["s"].at(s)}
+        values = {**c.axes["s"].at(self.s)}
         for letter, position in (("i", i), ("j", j)):
             values |= c.axes[letter].at(position, lanes[letter])
+        if self.plan.parts > 1:
+            T.buffer_store(self.workspace, total, [self.part, *c.place_of_sum(values)])
+            return
         result, indices = c.stored(values, total.astype(c.sum_dtype))
         T.buffer_store(c.output, result, indices)
-
-    def _add_parts(self) -> None:
-        """The second kernel: partial sums, added in order, and the epilogue."""
-        c, plan = self.c, self.plan
-        others, length = self._result_shape()
-        lanes = c.lanes
-        each = length // lanes
-        count = c.extent("s") * others * each
-        with (
-            T.thread_binding(0, -(-count // _ADDING_THREADS), thread="blockIdx.x") as block,
-            T.thread_binding(0, _ADDING_THREADS, thread="threadIdx.x") as thread,
-        ):
-            place = block * _ADDING_THREADS + thread
-            total = _allocate((lanes,), self.core.sum_dtype, "local")
-            along = place % each * lanes
-            across, s = place // each % others, place // each // others
-            with where([place < count] if count % _ADDING_THREADS else []):
-                with self._each(lanes) as lane:
-                    total[lane] = tirx.const(0, self.core.sum_dtype)
-                with T.serial(0, plan.parts) as part, self._each(lanes) as lane:
-                    more = self.workspace_proxy()[part, s, across, along + lane]
-                    total[lane] = total[lane] + more
-                i, j = (across, along) if c.along == "j" else (along, across)
-                with self._each(lanes) as lane:
-                    self._store_result(s, i, j, lane, total[lane])

@@ -33,7 +33,8 @@ def multiplies(target: Target, dtype: str, tf32: bool) -> bool:
 class TensorCores(ScheduleRule):
     """Functions with one float16, bfloat16 or byte product, and element-wise work around it.
 
-    A function may allow float32 too. Why such a product is left to another rule is logged.
+    Rows of the result may be reduced, too, as norms do, where k is divided. A function may allow
+    float32 too. Why such a product is left to another rule is logged.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
@@ -48,9 +49,10 @@ class TensorCores(ScheduleRule):
         else:
             made = _plan(contraction, device)
             if isinstance(made, Plan):
-                return s_tir.Schedule(kernel(contraction, made, device))
+                return s_tir.Schedule(kernel(contraction, made, target))
             reason = made
-        _logger.info("%s is not computed on tensor cores: %s", block_names(func), reason)
+        if contraction is None or contraction.rows is None:
+            _logger.info("%s is not computed on tensor cores: %s", block_names(func), reason)
         return None
 
 

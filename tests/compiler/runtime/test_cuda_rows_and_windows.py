@@ -92,6 +92,28 @@ def residual():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
+def norm_before_residual():
+    """y = x v and y + norm(y) w, where the k of v is divided among blocks."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.uniform(-1, 1, 48).astype("float32") for name in ("gamma", "beta")}
+    weights["v"] = rng.uniform(-0.1, 0.1, (1024, 48)).astype("float32")
+    weights["w"] = rng.uniform(-0.2, 0.2, (48, 48)).astype("float32")
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["s"]),
+        helper.make_node("LayerNormalization", ["s", "gamma", "beta"], ["n"]),
+        helper.make_node("MatMul", ["n", "w"], ["p"]),
+        helper.make_node("Add", ["p", "s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "norm_before_residual",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 9, 1024))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 9, 48))],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
 def ran(folder, model, x, *options):
     """What the model computed on the mocked GPU, and what onnxruntime computes."""
     home = cuda_mock.make_home(folder / "home", ptxas.NVCC)
@@ -119,3 +141,15 @@ def test_a_norm_that_is_read_in_both_types_is_one_kernel(tmp_path):
     assert said["rules"] == ["cuda.row_reductions", "cuda.tensor_cores"]
     kernels = [name for name in said["kernels"] if "copy_into_graph" not in name]
     assert len(kernels) == 2
+
+
+@pytest.mark.parametrize(("options", "tolerance"), [((), 1e-5), (("mixed",), 1e-2)])
+def test_the_kernel_of_a_norm_adds_the_parts_of_a_matmul_and_writes_their_sum(
+    options, tolerance, tmp_path
+):
+    x = np.random.default_rng(1).uniform(-1, 1, (1, 9, 1024)).astype("float32")
+    said, expected = ran(tmp_path, norm_before_residual(), x, *options)
+    np.testing.assert_allclose(said["result"], expected, rtol=tolerance, atol=tolerance)
+    assert said["rules"][-2:] == 2 * ["cuda.tensor_cores" if options else "cuda.float32_products"]
+    kernels = [name for name in said["kernels"] if "copy_into_graph" not in name]
+    assert len(kernels) == (4 if options else 3)  # one rounds x

@@ -18,7 +18,6 @@ from tvm.target import Target
 
 from schedules import rules
 from schedules.attention import AttentionWorkload, Heads, Mask
-from schedules.cuda import device as devices
 from schedules.cuda.attention import attention
 from schedules.cuda.gemm.contraction import take_apart
 from schedules.cuda.gemm.gemm_tiles import WGMMA_TILES, Plan, Tile
@@ -105,7 +104,7 @@ def planned(
     steps = -(-taken.extent("k") * tvm.DataType(taken.a.dtype).itemsize // tile.k_bytes)
     tiles = [-(-taken.extent(letter) // size) for letter, size in (("i", tile.i), ("j", tile.j))]
     plan = Plan(tile, stages, parts, -(-steps // parts), *tiles, taken.extent("s"))
-    return kernel(taken, plan, devices.of(target))
+    return kernel(taken, plan, target)
 
 
 def _wgmma(name: str, tensors: Callable, tolerance: float, *tile: int, parts: int = 1) -> Family:
@@ -163,6 +162,21 @@ def _columns(result: str) -> Callable[..., te.Tensor]:
 def _layer_norm() -> list[te.Tensor]:
     x, scale, shift = tensor(6, 512), tensor(512, name="scale"), tensor(512, name="shift")
     return [x, scale, shift, nn.layer_norm(x, scale, shift, [1], 1e-5)]
+
+
+def _norm_of_product() -> list[te.Tensor]:
+    """norm(x w + bias + residual), whose k is divided among blocks."""
+    x, w, bias, residual = (
+        tensor(*shape, name=name)
+        for name, shape in (("x", (9, 768)), ("w", (520, 768)), ("b", (520,)), ("r", (9, 520)))
+    )
+    scale, shift = tensor(520, name="scale"), tensor(520, name="shift")
+    y = topi.add(topi.add(nn.dense(x, w), bias), residual)
+    return [x, w, bias, residual, scale, shift, nn.layer_norm(y, scale, shift, [1], 1e-5)]
+
+
+def _softmax_of_product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    return nn.softmax(topi.multiply(_product("float32")(a, b), 0.1))
 
 
 def attention_workload(dtype: str = "float32", **others: Any) -> AttentionWorkload:
@@ -256,6 +270,12 @@ FAMILIES = [
     Family("softmax", _one(nn.softmax, 3, 1000)),
     Family("softmax, short rows", _one(nn.softmax, 530, 20)),
     Family("layer norm", _layer_norm, 1e-4),
+    Family("dense, then layer norm", _norm_of_product, 1e-4),
+    Family(
+        "product, then softmax, half",
+        _two(_softmax_of_product, (18, 2048), (2048, 72), "float16"),
+        1e-4,
+    ),
     Family("transpose", _one(topi.transpose, 70, 100)),
     Family(
         "layout change, half",
