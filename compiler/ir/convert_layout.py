@@ -15,7 +15,7 @@ CPU schedules expect channels first; tensor cores need channels last, as contigu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,15 +129,10 @@ class _Converter(PyExprMutator):
 
     def in_new_layout(self, old: relax.Expr) -> relax.Expr:
         """An operand of rank 4."""
-        known = array_of(old)
-        if known is not None:
-            return constant(np.ascontiguousarray(known.transpose(self.layouts.axes)))
         if not isinstance(old, relax.Var):
-            call = relax.op.permute_dims(self.visit_expr(old), self.layouts.axes)
-            return self.builder_.emit(call)
+            return _permuted(self, old, self.layouts.axes)
         if old not in self.first:
-            call = relax.op.permute_dims(self.visit_expr(old), self.layouts.axes)
-            self.first[old] = self.builder_.emit(call)
+            self.first[old] = _permuted(self, old, self.layouts.axes)
         return self.first[old]
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -188,11 +183,11 @@ def _convolution(converter: _Converter, call: relax.Call) -> Converted:
     return RELAX.again(call, [data, weight], **new), moves
 
 
-def _permuted(converter: _Converter, weight: relax.Expr, order: list[int]) -> relax.Expr:
-    known = array_of(weight)
+def _permuted(converter: _Converter, expr: relax.Expr, order: Sequence[int]) -> relax.Expr:
+    known = array_of(expr)
     if known is not None:
         return constant(np.ascontiguousarray(known.transpose(order)))
-    return converter.builder_.emit(relax.op.permute_dims(converter.visit_expr(weight), order))
+    return converter.builder_.emit(relax.op.permute_dims(converter.visit_expr(expr), order))
 
 
 def _unary(converter: _Converter, call: relax.Call) -> Converted:
