@@ -19,6 +19,8 @@ from tvm import te, tirx
 from tvm.ir import Call, Range
 from tvm.tirx import IterVar
 
+from schedules.tir_visit import serial
+
 from ...errors import ScheduleError
 from ...primfuncs.query import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
@@ -375,7 +377,7 @@ class Statements:
             iter_type = mark.iter_type if mark else int(leaf.iter_type)
             kind = _KINDS.get(iter_type, tirx.ForKind.SERIAL)
             if kind == tirx.ForKind.PARALLEL:
-                body = _serial(body)
+                body = serial(body)  # threads start no threads
             if constant(extent) is None:  # may read tensors, and axes that loops were made of
                 extent = self.read(extent, self.bounds.axis_values(stage))
             body = tirx.For(var, like(var, 0), extent, kind, body)
@@ -411,14 +413,3 @@ def _rename(statement: Any, names: dict[Any, Any]) -> Any:
         return node if new is None else replace_loop(node, loop_var=new)
 
     return tvm_ffi.structural_map(substitute(statement, names), (tirx.For, loop))
-
-
-def _serial(statement: Any) -> Any:
-    """A statement whose parallel loops run one after the other: threads start no threads."""
-
-    def loop(node: Any) -> Any:
-        if node.kind != tirx.ForKind.PARALLEL:
-            return node
-        return replace_loop(node, kind=tirx.ForKind.SERIAL)
-
-    return tvm_ffi.structural_map(statement, (tirx.For, loop))
