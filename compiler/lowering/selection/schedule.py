@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.target import Target
 
 from schedules import dynamic_rows, rules
-from schedules.cuda.empty_launches import skip_empty_launches
 from schedules.cuda.gemm.tensor_cores import TF32
+from schedules.cuda.launches import correct_launches
 from schedules.x86.conv.skip_padding import skipped_flops
 from schedules.x86.reduction import row_kernels
 
@@ -177,7 +177,7 @@ def _schedule(
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     func = keep_differences(func)
     if kind == "cuda":
-        func = skip_empty_launches(func)
+        func = correct_launches(func)
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorize_rounding(start_at_infinity(func))
     if fast_math and kind == "llvm":
