@@ -8,6 +8,7 @@ with TVM's runtime alone (`TVM_USE_RUNTIME_LIB=1`).
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from compiler.runtime import cuda_code, cuda_files
 
 LIBRARY = "libtvm_runtime_cuda.so"
 _REGISTERS = "device_api.cuda"
+_ON_HOST = ("relax.run.nonzero",)
+"""Functions of TVM's that compute with numpy and return a tensor of the host."""
 _NOT_FOUND = re.compile(r"([\w.+-]+): cannot open shared object file")
 _CUDART = re.compile(r"libcudart\.so\.(\d+)")
 
@@ -37,6 +40,8 @@ def missing() -> str | None:
     import tvm
     import tvm_ffi
 
+    for name in _ON_HOST:
+        _keep_device(name)
     if tvm_ffi.get_global_func(_REGISTERS, allow_missing=True) is not None:
         return None
     path = _path()
@@ -46,6 +51,17 @@ def missing() -> str | None:
     if lacking is None and tvm_ffi.get_global_func(_REGISTERS, allow_missing=True) is None:
         return f"{path} is not a CUDA runtime of TVM's"
     return lacking
+
+
+@functools.cache
+def _keep_device(name: str) -> None:
+    """Have a function that TVM runs on the host leave its result where its operand is."""
+    import tvm_ffi
+
+    run = tvm_ffi.get_global_func(name, allow_missing=True)
+    if run is not None:
+        place = lambda x, *others: run(x, *others).copyto(x.device)  # noqa: E731
+        tvm_ffi.register_global_func(name, place, override=True)
 
 
 def _path() -> str | None:
