@@ -13,6 +13,7 @@ from ..primfuncs.query import has_reduction
 from ..records.auto_scheduler.dispatcher import ApplyHistoryBest, Records
 from ..records.auto_scheduler.record import Record
 from ..records.log_target import LogTarget, log_target
+from ..records.untrusted_json import mean_seconds
 from .require_extras import check_installed
 from .search.candidate import ScheduledModule
 from .search.engine import logged_target, samples, trace_of
@@ -119,15 +120,11 @@ def _sample(task: SearchTask, num_measure: int, source: str) -> Record | None:
 
 def _fastest(task: SearchTask, schedules: list[Any]) -> tuple[Any, tuple[float, ...]]:
     candidates = [ScheduledModule.of(schedule.mod, task.target) for schedule in schedules]
-    builder, runner = LocalBuilder(), LocalRunner(min_repeat_ms=_MIN_REPEAT_MS)
-    try:
+    with LocalBuilder() as builder, LocalRunner(min_repeat_ms=_MIN_REPEAT_MS) as runner:
         results = runner.run(candidates, builder.build(candidates))
-    finally:
-        builder.close()
-        runner.close()
     right = [i for i, result in enumerate(results) if result.is_right]
     if not right:
         logger.warning("%s: none of %d samples runs: %s", task, len(results), results[0].error_msg)
         return None, ()
-    best = min(right, key=lambda i: sum(results[i].costs) / len(results[i].costs))
+    best = min(right, key=lambda i: mean_seconds(results[i].costs))
     return schedules[best], tuple(results[best].costs)

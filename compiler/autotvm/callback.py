@@ -12,6 +12,7 @@ import numpy as np
 
 from ..records.autotvm.record import MeasureInput, encode
 from ..records.log_file import append_lines
+from ..records.untrusted_json import mean_seconds
 from .env import GLOBAL_SCOPE
 from .tuner.base import SI_SCALE
 
@@ -60,8 +61,7 @@ class Monitor:
 
     def __call__(self, tuner: Any, inputs: Sequence[MeasureInput], results: Sequence[Any]) -> None:
         for result in results:
-            right = result.error_no == 0
-            self.scores.append(tuner.task.flop / float(np.mean(result.costs)) if right else 0.0)
+            self.scores.append(tuner.task.flop / mean_seconds(result.costs, result.error_no))
             self.timestamps.append(result.timestamp)
 
     def reset(self) -> None:
@@ -98,11 +98,7 @@ def progress_bar(total: int, prefix: str = "", si_prefix: str = "G") -> Callback
         if GLOBAL_SCOPE.silent:
             return
         trials = state["trials"]
-        rates = [
-            tuner.task.flop / float(np.mean(result.costs))
-            for result in results
-            if result.error_no == 0
-        ]
+        rates = [tuner.task.flop / mean_seconds(each.costs, each.error_no) for each in results]
         seconds = time.monotonic() - started
         left = seconds / trials * max(total - trials, 0)
         text = (

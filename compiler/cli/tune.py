@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from compiler.records.untrusted_json import mean_seconds
 
 from ..ir.rewrite import expressions_in
 from .compile import BuildOptions, build_module, import_model
@@ -199,10 +199,8 @@ class _Progress:
         self._show(0.0)
 
     def __call__(self, tuner: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-        rates = [
-            tuner.task.flop / float(np.mean(result.costs)) / 1e9 if result.error_no == 0 else 0.0
-            for result in results
-        ]
+        flop = tuner.task.flop / 1e9
+        rates = [flop / mean_seconds(each.costs, each.error_no) for each in results]
         self._best = max([self._best, *rates])
         self.measured += len(rates)
         self._done += len(rates)

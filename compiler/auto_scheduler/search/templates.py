@@ -27,6 +27,7 @@ from ...records.auto_scheduler.template import Template
 from ...records.auto_scheduler.workload import ENTRY
 from ...records.autotvm.record import LoggedTask, MeasureInput
 from ...records.measure_result import MeasureResult
+from ...records.untrusted_json import mean_seconds
 from .candidate import device_kind, plain_config
 from .engine import logged_target
 
@@ -134,7 +135,7 @@ class TemplateSearch:
                 for config in configs
             ]
             for place, result in enumerate(results):
-                if result.is_right and (cost := _mean(result)) < self.best:
+                if (cost := mean_seconds(result.costs, result.error_no)) < self.best:
                     wrong = _wrong(tuner.task, configs[place], builder, checker)
                     if wrong is not None:
                         results[place] = wrong
@@ -181,10 +182,6 @@ def _tasks(operators: tvm.IRModule, target: Any) -> list[Task]:
         logger.warning("no templates: %s", error)
         return []
     return [task for task in found if task.config_space.range_length]
-
-
-def _mean(result: MeasureResult) -> float:
-    return sum(result.costs) / len(result.costs)
 
 
 def _wrong(task: Task, config: Any, builder: Any, checker: Any) -> MeasureResult | None:

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from schedules.config import ConfigEntity
 
 from ...measure.candidate import MeasureErrorNo
@@ -16,6 +14,7 @@ from ...records.autotvm.record import MeasureInput
 from ...records.autotvm.workload import digest
 from ...records.log_target import log_target
 from ...records.measure_result import MeasureResult
+from ...records.untrusted_json import mean_seconds
 from ..measure import as_measured, measure_batch, set_task
 from ..task import Task, TaskCandidate
 
@@ -152,7 +151,7 @@ class Tuner:
 
     def note(self, inp: MeasureInput, result: MeasureResult, trial: int = 0) -> None:
         """Keep a measurement if it is the best so far; `trial` is what made it."""
-        flops = self.task.flop / float(np.mean(result.costs)) if result.is_right else 0.0
+        flops = self.task.flop / mean_seconds(result.costs, result.error_no)
         if flops > self.best_flops:
             self.best_flops, self.best_config = flops, inp.config
             self.best_measure_pair, self.best_iter = (inp, result), trial

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...records.autotvm.record import MeasureInput
 from ...records.measure_result import MeasureResult
+from ...records.untrusted_json import mean_seconds
 from ..task import Task
 from .base import Tuner
 
@@ -74,7 +73,7 @@ class GATuner(Tuner):
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         for inp, result in zip(inputs, results):
-            rate = self.task.flop / float(np.mean(result.costs)) if result.is_right else 0.0
+            rate = self.task.flop / mean_seconds(result.costs, result.error_no)
             self._scores[inp.config.index] = rate
 
     def _breed(self) -> None:
