@@ -383,17 +383,23 @@ def _read_extents(reader: _Reader, ndim: int, code: str) -> tuple[int, ...]:
 def _read_data(reader: _Reader, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     if any(extent < 0 for extent in shape):
         raise reader.error(f"an array has the shape {shape}")
-    stored = "uint16" if dtype == "bfloat16" else dtype
-    size = math.prod(shape) * np.dtype(stored).itemsize
-    raw = reader.take(size)
+    raw = reader.take(stored_bytes(dtype, shape))
     try:
-        array = np.frombuffer(raw, np.dtype(stored).newbyteorder("<"))
-        array = array.astype(stored).reshape(shape)  # a copy that can be written to
+        return array_of(raw, dtype, shape)
     except ValueError as error:
         raise reader.error(f"an array has the shape {shape}") from error
-    if dtype == "bfloat16":
-        return (array.astype("uint32") << 16).view("float32")
-    return array
+
+
+def stored_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of an array in a file."""
+    return math.prod(shape) * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize)
+
+
+def array_of(raw: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A copy of a file's array, bfloat16 (not in numpy) as float32; ValueError for its shape."""
+    stored = "uint16" if dtype == "bfloat16" else dtype
+    array = np.frombuffer(raw, np.dtype(stored).newbyteorder("<")).astype(stored).reshape(shape)
+    return (array.astype("uint32") << 16).view("float32") if dtype == "bfloat16" else array
 
 
 def _write_list(names: list[str], arrays: list[np.ndarray]) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
+from ...lowering.codegen.device_placement import device_kind as device_kind
 from ...measure.candidate import ArgInfo, InstantiationError, Lowered
 from ...records.auto_scheduler.workload import ENTRY
 from ...records.measure_pair import MeasuredTask, MeasureInput
@@ -80,15 +81,6 @@ def as_candidate(given: Any) -> Any:
     except RecordError as error:
         return Built(device_kind(task.target), str(error))
     return ScheduledModule.of(schedule.mod, task.target)
-
-
-_DEVICES = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda"}
-
-
-def device_kind(target: Target) -> str:
-    """Kind of device that a target's kernels run on: "cpu", "cuda", ..."""
-    kind = str(target.kind.name)
-    return _DEVICES.get(kind, kind)
 
 
 def plain_config(target: Target) -> dict[str, Any]:

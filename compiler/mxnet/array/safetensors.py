@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import struct
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.mxnet_format.params import array_of, stored_bytes
 from compiler.support.atomic_file import replacing
 from compiler.support.regular_files import os_errors_as, read_regular
 
@@ -83,13 +83,10 @@ def _array(body: memoryview, entry: Any, where: str) -> np.ndarray:
         numbers = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
     except (KeyError, TypeError, ValueError) as error:
         raise FrontendError(f"{where} is not described as it must be") from error
-    stored = "uint16" if dtype == "bfloat16" else dtype
-    size = math.prod(shape) * np.dtype(stored).itemsize if numbers else -1
+    size = stored_bytes(dtype, shape) if numbers else -1
     if not numbers or end > len(body) or end - begin != size:
         raise FrontendError(f"{where}: {size} bytes of {dtype}{shape} at {begin}..{end}")
-    array = np.frombuffer(body[begin:end], np.dtype(stored).newbyteorder("<"))
     try:
-        array = array.astype(stored).reshape(shape)
+        return array_of(body[begin:end], dtype, shape)
     except ValueError as error:
         raise FrontendError(f"{where} has the shape {str(shape)[:80]}: {error}") from error
-    return (array.astype("uint32") << 16).view("float32") if dtype == "bfloat16" else array

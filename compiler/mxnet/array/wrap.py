@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import ArrayTypeError
+from compiler.mxnet_format import attributes
 
 from ..device import Device, current_device
 from .engine import create_tensor
@@ -18,12 +19,7 @@ from .value import Value, call_site
 if TYPE_CHECKING:
     from .ndarray import ndarray
 
-DTYPES = frozenset(
-    [
-        *("float16", "float32", "float64", "bool"),
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    ]
-)
+DTYPES = frozenset(attributes.DTYPES) - {"bfloat16"}
 
 
 def wrap(value: Value) -> ndarray:
