@@ -4,14 +4,15 @@
     python -m scripts.reports.gpu_kernels models/*.onnx --dtypes float32 tf32 float16 --arch sm_90
 
 Needs neither a GPU nor nvcc: models are scheduled, not compiled. The times are predictions, not
-measurements: of each kernel the price by which its schedule was chosen, or where it has none what
-its memory and arithmetic take at least, and its launches. The share of the roofline is what memory
-and arithmetic of all kernels take at least, by that. `schedules.cuda.device` has the rates.
+measurements: of each kernel the price by which its schedule was chosen, or where it has none the
+price of its memory accesses (`memory_price`), and its launches. The share of the roofline is what
+memory and arithmetic of all kernels take at least, by that. `schedules.cuda.device` has the rates.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import pathlib
 from collections import Counter
 from typing import Any
@@ -32,6 +33,7 @@ from schedules.cuda import device as devices
 from schedules.cuda.device import Device
 from schedules.cuda.verify import launches
 from schedules.strategy import PREDICTED_SECONDS_ATTR
+from scripts.reports import memory_price
 
 TENSOR_CORES = ("mma", "wmma")
 H100 = 90
@@ -60,13 +62,17 @@ def on_tensor_cores(func: tvm.tirx.PrimFunc) -> bool:
 
 def row(kernel: Kernel, func: tvm.tirx.PrimFunc) -> dict[str, Any]:
     """A kernel's figures for one inference."""
+    accesses = memory_price.kernels(func) or []
+    # The rows of a table that are not read cost nothing.
+    touched = sum(each.bytes for each in accesses) or math.inf
     return {
         "name": kernel.name,
         "rule": kernel.implementation,
         "calls": kernel.calls,
         "launches": kernel.calls * launches(func),
         "flops": (kernel.flops or 0) * kernel.calls,
-        "bytes": kernel.bytes * kernel.calls,
+        "bytes": min(kernel.bytes, touched) * kernel.calls,
+        "accesses": accesses,
         "tensor": on_tensor_cores(func),
         "predicted": func.attrs.get(PREDICTED_SECONDS_ATTR),
     }
@@ -83,13 +89,31 @@ def least_seconds(each: dict[str, Any], dtype: str, device: Device) -> float:
 def predicted_seconds(each: dict[str, Any], dtype: str, device: Device) -> float:
     """What a kernel's calls take, launches included."""
     least = least_seconds(each, dtype, device) + each["launches"] * device.launch_seconds
-    return max(least, each["calls"] * float(each["predicted"] or 0))
+    priced = sum(kernel.seconds(device) for kernel in each["accesses"])
+    return max(least, each["calls"] * float(each["predicted"] or priced))
 
 
 def described(target: Any) -> list[Device]:
     """The devices that a target's architecture stands for here."""
     device = devices.of(target)
     return [device, devices.h200(device)] if device.limits.arch == H100 else [device]
+
+
+def print_kernels(rows: list[dict[str, Any]], dtype: str, device: Device) -> None:
+    """Print a line for each kernel, the most expensive first: all its calls, on one device."""
+    for each in sorted(rows, key=lambda each: -predicted_seconds(each, dtype, device)):
+        taken, least = (
+            1e6 * function(each, dtype, device) for function in (predicted_seconds, least_seconds)
+        )
+        counted = [
+            f"{kernel.requests:.0f} requests, {kernel.sectors:.0f} sectors"
+            for kernel in each["accesses"]
+        ]
+        print(
+            f"    {taken:8.2f} us, least {least:8.2f}, {each['launches']} launches, "
+            f"{each['rule']}, {each['name']} {'; '.join(counted)}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -126,8 +150,7 @@ def main() -> None:
                 flush=True,
             )
             if arguments.kernels:
-                for each in sorted(rows, key=lambda each: -each["flops"]):
-                    print("   ", each, flush=True)
+                print_kernels(rows, dtype, described(target)[0])
 
 
 if __name__ == "__main__":
