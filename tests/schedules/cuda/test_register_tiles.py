@@ -159,7 +159,7 @@ def test_every_tile_is_right():
         assert outcome.problems == []
         family.check(outcome.outputs[0], inputs)
         count += 1
-    assert count == 5
+    assert count == 8
 
 
 def test_a_short_image_keeps_many_threads():
