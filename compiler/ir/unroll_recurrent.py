@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .constants import static_shape
+from .constants import integers, static_shape
 from .rewrite import CallRule, rewrite_calls
 
 NAME = "relay.nn.recurrent"
@@ -28,16 +28,16 @@ def unroll_recurrent(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 class _Unroll(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        is_known = name == NAME and static_shape(call.args[0]) is not None
+        is_known = name == NAME and integers(call.args[0].ty.shape.values[:1]) is not None
         return self._steps(call) if is_known else None
 
     def _steps(self, call: relax.Call) -> relax.Expr:
         inputs, weight, *state = call.args
         cell = str(call.attrs["cell"])
         bias = state.pop() if cell == "gru" else None
-        shape, hidden = static_shape(inputs), static_shape(weight)
-        assert shape is not None and hidden is not None
-        order = range(shape[0])
+        hidden = static_shape(weight)
+        assert hidden is not None
+        order = range(int(inputs.ty.shape.values[0]))
         made: dict[int, relax.Expr] = {}
         for step in reversed(order) if bool(call.attrs["backward"]) else order:
             given = self.scope.emit(op.take(inputs, relax.const(step, "int64"), axis=0))

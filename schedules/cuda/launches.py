@@ -1,7 +1,7 @@
 """Correct what TVM 0.27 makes of launches.
 
-Of a grid without blocks, where only running tells its size, it makes one block, which would read
-and write beyond tensors without elements:
+Of a grid without blocks it makes one block, which would read and write beyond tensors without
+elements. Its size may be known only when running:
 
     before   for i in thread_binding(n, "blockIdx.x"):  ..
     after    for _ in range(0 < n):  for i in thread_binding(n, "blockIdx.x"):  ..
@@ -43,7 +43,7 @@ def _corrected(statement: Any, buffers: tuple[Any, ...] = ()) -> Any:
         return s_tir.SBlockRealize(statement.iter_values, statement.predicate, block)
     if _launched(statement) is not None:
         launched = map(_launched, nodes_of(statement, (tirx.For, tirx.AttrStmt)))
-        sizes = [each for each in launched if not isinstance(each, tirx.IntImm | None)]
+        sizes = [each for each in launched if each is not None and not _is_positive(each)]
         statement = _with_buffers(statement, buffers) if buffers else statement
         if not sizes:
             return statement
@@ -59,6 +59,10 @@ def _corrected(statement: Any, buffers: tuple[Any, ...] = ()) -> Any:
     if isinstance(statement, tirx.AttrStmt | tirx.For):
         return _with_body(statement, _corrected(statement.body, buffers))
     return statement
+
+
+def _is_positive(size: Any) -> bool:
+    return isinstance(size, tirx.IntImm) and int(size) > 0
 
 
 def _is_local(statement: Any) -> bool:

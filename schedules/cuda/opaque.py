@@ -123,7 +123,7 @@ def _unit_variable(name: str) -> tirx.Var:
 
 def _thread(variable: tirx.Var, extent: Any, tag: str, body: Any) -> tirx.For:
     zero = tirx.IntImm(variable.ty, 0)
-    extent = tirx.IntImm(variable.ty, int(extent))
+    extent = tirx.IntImm(variable.ty, int(extent)) if isinstance(extent, int) else extent
     axis = tirx.IterVar(
         Range(zero, extent), tirx.Var(variable.name, variable.ty), tirx.IterVar.ThreadIndex, tag
     )

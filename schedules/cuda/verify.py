@@ -112,7 +112,8 @@ def _limit_violation(kernel: tirx.PrimFunc, limits: Limits) -> str | None:
     if host_call is not None:
         return f"it calls {host_call}, which only a host has"
     for buffer in (each.buffer for each in nodes_of(kernel.body, tirx.AllocBuffer)):
-        if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+        is_known = all(isinstance(extent, tirx.IntImm) for extent in buffer.shape)
+        if not is_known and buffer.scope() != "global":  # which callers allocate
             return f"the size of its array {buffer.name} is only known at run time"
     extents = _launch_extents(kernel)
     # Where an extent is only known at launch, the kernel keeps within the limit: TVM's own scans.

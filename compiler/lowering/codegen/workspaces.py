@@ -16,6 +16,7 @@ import tvm
 from tvm import relax, s_tir, tirx
 from tvm.target import Target
 
+from schedules.generic.stages import substitute
 from schedules.tir_visit import nodes_of
 
 from ...primfuncs.fusion_pattern import called_kernel
@@ -39,8 +40,18 @@ def _workspaces(func: Any) -> list[Any]:
         return []
     if Target(func.attrs["target"]).kind.name != "cuda":
         return []
-    found = filter(_is_global, func.body.block.alloc_buffers)
-    return [b for b in found if all(isinstance(extent, tirx.IntImm) for extent in b.shape)]
+    extents = {extent for each in _tensors(func) for extent in each.shape}
+    return [
+        buffer
+        for buffer in filter(_is_global, func.body.block.alloc_buffers)
+        if all(var in extents for extent in buffer.shape for var in nodes_of(extent, tirx.Var))
+    ]
+
+
+def _tensors(func: tirx.PrimFunc) -> list[Any]:
+    """Types of a kernel's operands and results that are tensors."""
+    types = (param.ty for param in func.params)
+    return [ty for ty in types if isinstance(ty, tirx.buffer.BufferType)]
 
 
 def lift_workspaces(mod: tvm.IRModule) -> tvm.IRModule:
@@ -52,8 +63,7 @@ def lift_workspaces(mod: tvm.IRModule) -> tvm.IRModule:
     lifted = {}
     for gvar, buffers in found.items():
         kernel = _with_parameters(functions.pop(gvar), buffers)
-        types = [relax.TensorType(buffer.shape, buffer.dtype) for buffer in buffers]
-        lifted[gvar] = (new_global_var(gvar.name_hint, kernel.ty), types)
+        lifted[gvar] = (new_global_var(gvar.name_hint, kernel.ty), _tensors(kernel), buffers)
         functions[lifted[gvar][0]] = kernel
     rewriter = _Rewriter(lifted)
     for gvar, function in functions.items():
@@ -77,7 +87,7 @@ def _with_parameters(func: tirx.PrimFunc, buffers: list[Any]) -> tirx.PrimFunc:
 class _Rewriter(relax.expr_functor.PyExprMutator):
     """Adds the workspaces to the results of kernel calls."""
 
-    def __init__(self, lifted: dict[Any, tuple[Any, list[Any]]]) -> None:
+    def __init__(self, lifted: dict[Any, tuple[Any, list[Any], list[Any]]]) -> None:
         super().__init__()
         self._lifted = lifted
 
@@ -85,10 +95,21 @@ class _Rewriter(relax.expr_functor.PyExprMutator):
         call = super().visit_call_(op)
         if called_kernel(call) is None or call.args[0] not in self._lifted:
             return call
-        kernel, types = self._lifted[call.args[0]]
+        kernel, tensors, buffers = self._lifted[call.args[0]]
         (own,) = call.ty_args
         single = not isinstance(own, relax.TupleType)
         fields = [own] if single else list(own.fields)
+        given = [*(field.ty for field in call.args[1].fields), *fields]
+        extents = [
+            pair
+            for tensor, ty in zip(tensors, given)
+            for pair in zip(tensor.shape, ty.shape.values)
+            if isinstance(pair[0], tirx.Var)
+        ]
+        types = [
+            relax.TensorType([substitute(extent, extents) for extent in each.shape], each.dtype)
+            for each in buffers
+        ]
         made = relax.Call(
             call.op, [kernel, *call.args[1:]], call.attrs, [relax.TupleType([*fields, *types])]
         )

@@ -17,6 +17,7 @@ CASES = """
 import json
 import numpy as np
 import tvm
+from onnx import helper, numpy_helper
 from compiler import relay
 from compiler.runtime import graph_executor
 from tests.cuda_mock.device import Device
@@ -36,7 +37,9 @@ def check(name, make, *xs, is_open=True):
     device.problems.clear()
     device.errors.clear()
     found = run(make, xs, "cuda -arch=sm_90", tvm.cuda(0), is_open)
-    expected = run(make, xs, "llvm", tvm.cpu(), is_open)
+    report(name, found, run(make, xs, "llvm", tvm.cpu(), is_open))
+
+def report(name, found, expected):
     print(json.dumps({
         "name": name,
         "shapes": [found.shape, expected.shape],
@@ -48,6 +51,30 @@ def data(*shape):
     return np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
 
 ones = relay.const(np.ones(16, "float32"))
+def check_gru(steps, batch):
+    weights = {"w": data(1, 15, 4), "r": data(1, 15, 5)}
+    graph = helper.make_graph(
+        [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=5)],
+        "layer",
+        [helper.make_tensor_value_info("x", 1, (steps, batch, 4))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    opset = helper.make_opsetid("", 17)
+    mod, params = relay.frontend.from_onnx(
+        helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    )
+    results = []
+    device.problems.clear()
+    for target, gpu in (("cuda -arch=sm_90", tvm.cuda(0)), ("llvm", tvm.cpu())):
+        library = relay.build(mod, target=target, params=params)
+        executor = graph_executor.GraphModule(library["default"](gpu))
+        executor.run(x=data(3, 2, 4))
+        results.append(executor.get_output(0).numpy())
+    report(f"gru {steps} {batch}", *results)
+
+for steps, batch in ((3, "b"), ("s", 2), ("s", "b")):
+    check_gru(steps, batch)
 check("softmax", relay.nn.softmax, data(0, 5))
 check("transpose", lambda x: relay.transpose(x, (0, 2, 1)), data(0, 64, 64))
 check("matmul", relay.nn.batch_matmul, data(0, 8, 16), data(0, 8, 16))
@@ -62,7 +89,7 @@ check("places", lambda x: relay.argwhere(relay.greater(x, relay.const(0.0))), da
 """
 NAMES = (
     *("softmax", "transpose", "matmul", "norm", "sort", "greatest", "sums", "unread"),
-    *("exclusive sums", "products", "places"),
+    *("exclusive sums", "products", "places", "gru 3 b", "gru s 2", "gru s b"),
 )
 
 
