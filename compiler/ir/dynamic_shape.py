@@ -24,6 +24,21 @@ _LARGEST = 1 << 40
 """Beyond every extent."""
 
 
+def rename_extents(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Put "_" behind the names of function `name`'s dynamic extents.
+
+    Kernels have them as parameters, and CUDA C rejects words of C++, such as "new".
+    """
+    function = mod[name]
+    extents = relax.analysis.defined_symbolic_vars(function)
+    renamed = {each: tirx.Var(f"{each.name}_", each.ty) for each in extents}
+    bounds = (function.attrs or {}).get(BOUNDS, {})
+    function = function.bind_symbolic_vars(renamed)
+    if bounds:
+        function = function.with_attr(BOUNDS, {f"{each}_": most for each, most in bounds.items()})
+    return with_functions(mod, {mod.get_global_var(name): function})
+
+
 def in_order(function: relax.Function) -> list[tirx.Var]:
     """The symbols of a function's parameters, in order."""
     found: dict[Any, None] = {}

@@ -15,6 +15,7 @@ from schedules.strategy import Query
 
 from ..errors import BatonError, BuildError
 from ..ir import simplify_passes
+from ..ir.dynamic_shape import rename_extents
 from ..ir.unroll_recurrent import unroll_recurrent
 from ..support.progress import report_progress
 from . import pass_flags, steps
@@ -62,6 +63,7 @@ PREPARE = (
     Step("insert index checks", steps.check_all_indices, required=True),
 )
 SCHEDULE = (
+    Step("rename extents", on_gpus(rename_extents), required=True),
     Step("batch provenance", steps.follow_samples, required=True),
     Step(
         "lower to bfloat16",

@@ -62,7 +62,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     for_cpu = one_device and target.kind.name == "llvm" and not has_conditions(mod)
     lower = tvm.transform.Sequential(
         [
-            views if target.kind.name == "llvm" else relax.transform.RewriteDataflowReshape(),
+            views,
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),

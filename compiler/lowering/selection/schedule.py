@@ -74,8 +74,9 @@ def schedule_kernels(
             func, entry = _kernel(func, name, target, records.get(caller), fast_math)
             if failed is not None and entry.source != recorded and is_recorded_source(recorded):
                 failed.add(recorded)
-            is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
-            if is_free and operators[name] == ["concatenate"] and is_profitable(func, target):
+            is_free = not entry.source.startswith("auto_scheduler")
+            is_concat = entry.target == "llvm" and operators[name] == ["concatenate"]
+            if is_free and is_concat and is_profitable(func, target):
                 func = func.with_attr(CONCATENATES, True)
             if is_free and is_reshape(mod[name], operators[name]):
                 func = func.with_attr(VIEW, True)
