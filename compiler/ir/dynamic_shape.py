@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import relax, sym, tirx
 
 from ..errors import BuildError
-from .rewrite import with_functions
+from .rewrite import relax_functions, with_functions
 from .unique_names import Names
 
 BOUNDS = "tir_var_upper_bound"
@@ -24,19 +24,22 @@ _LARGEST = 1 << 40
 """Beyond every extent."""
 
 
-def rename_extents(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Put "_" behind the names of function `name`'s dynamic extents.
+def rename_extents(mod: tvm.IRModule) -> tvm.IRModule:
+    """Put "_" behind the names of dynamic extents of all functions.
 
     Kernels have them as parameters, and CUDA C rejects words of C++, such as "new".
     """
-    function = mod[name]
-    extents = relax.analysis.defined_symbolic_vars(function)
-    renamed = {each: tirx.Var(f"{each.name}_", each.ty) for each in extents}
-    bounds = (function.attrs or {}).get(BOUNDS, {})
-    function = function.bind_symbolic_vars(renamed)
-    if bounds:
-        function = function.with_attr(BOUNDS, {f"{each}_": most for each, most in bounds.items()})
-    return with_functions(mod, {mod.get_global_var(name): function})
+    changed = {}
+    for gvar, function in relax_functions(mod):
+        extents = relax.analysis.defined_symbolic_vars(function)
+        bounds = (function.attrs or {}).get(BOUNDS, {})
+        made = function.bind_symbolic_vars(
+            {each: tirx.Var(f"{each.name}_", each.ty) for each in extents}
+        )
+        if bounds:
+            made = made.with_attr(BOUNDS, {f"{name}_": most for name, most in bounds.items()})
+        changed[gvar] = made
+    return with_functions(mod, changed)
 
 
 def in_order(function: relax.Function) -> list[tirx.Var]:

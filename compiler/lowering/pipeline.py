@@ -15,7 +15,6 @@ from schedules.strategy import Query
 
 from ..errors import BatonError, BuildError
 from ..ir import simplify_passes
-from ..ir.dynamic_shape import rename_extents
 from ..ir.unroll_recurrent import unroll_recurrent
 from ..support.progress import report_progress
 from . import pass_flags, steps
@@ -54,6 +53,7 @@ PREPARE = (
     Step("simplify", steps.simplify_module, required=True),
     Step("append to kv-caches", steps.keep_cache, required=True),
     Step("specialize", steps.specialize_sizes),
+    Step("rename extents", steps.rename_for_cuda, required=True),
     Step("lower to int8", steps.use_integers, (pass_flags.INTEGERS,)),
     Step("outline recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("move strides", steps.move_all_strides, (pass_flags.MOVE_STRIDES,)),
@@ -63,7 +63,6 @@ PREPARE = (
     Step("insert index checks", steps.check_all_indices, required=True),
 )
 SCHEDULE = (
-    Step("rename extents", on_gpus(rename_extents), required=True),
     Step("batch provenance", steps.follow_samples, required=True),
     Step(
         "lower to bfloat16",

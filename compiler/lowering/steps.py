@@ -16,6 +16,7 @@ from schedules.x86.machine.dot_product import has_bfloat16
 from .. import target as targets
 from ..ir import shape_hints
 from ..ir.convert_layout import CHANNELS_LAST, convert_layout
+from ..ir.dynamic_shape import rename_extents
 from . import pass_flags
 from .codegen import cuda_graph, device_placement
 from .codegen.compile_kernels import with_modules
@@ -188,6 +189,12 @@ def loop_over_samples(state: State) -> None:
 
 def follow_samples(state: State) -> None:
     state.samples = provenance(state.mod)
+
+
+def rename_for_cuda(state: State) -> None:
+    """Rename the extents of a module with kernels for CUDA."""
+    if any(target.kind.name == "cuda" for target in state.targets.values()):
+        state.mod = rename_extents(state.mod)
 
 
 def _on_devices(are_cpus: bool, rewrite: Rewrite) -> Callable[[State], None]:
