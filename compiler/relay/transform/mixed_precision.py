@@ -96,6 +96,8 @@ class _Conversion:
         if isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
             return with_operands(node, [self._changed(each, "float32") for each in below])
         if not dialect.is_relay(node):
+            if not isinstance(node, relax.Tuple | relax.TupleGetItem):
+                below = [self._restored(each, old.ty) for each, old in zip(below, operands(node))]
             return with_operands(node, below)
         category, accumulation, output = self._plan(node)
         if category == FOLLOW:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler import relay
 from compiler.relay import pass_config, transform
 from compiler.relay.testing.temp_op_attr import TempOpAttr
+from compiler.runtime import graph_executor
 from tests.compiler.relay.transform.modules import module_of, operators_of
 
 ATTRIBUTE = "FTVMMixedPrecisionConversionType"
@@ -78,3 +81,25 @@ def test_operators_of_no_category_follow_and_are_named() -> None:
     assert result(after) == "float16"
     with pytest.raises(RuntimeError, match="no category"):
         transform.ToMixedPrecision(missing_op_mode=0)(before)
+
+
+def test_operators_of_relax_get_operands_of_their_own_dtypes() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["updates"]),
+        helper.make_node("ScatterND", ["x", "rows", "updates"], ["y"]),
+    ]
+    weights = {"w": np.eye(4, dtype="float32") * 2, "rows": np.array([[2], [0], [1]], "int64")}
+    graph = helper.make_graph(
+        nodes,
+        "scattered",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 4))],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    mod, params = relay.frontend.from_onnx(model)
+    library = relay.build(relay.transform.ToMixedPrecision("float16")(mod), "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    executor.run(x=x)
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), 2 * x[[1, 2, 0]])
