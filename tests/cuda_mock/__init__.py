@@ -74,10 +74,8 @@ def add_libraries(home: Path) -> None:
         subprocess.run([*command, "-o", str(home / "lib" / name), str(_LIBRARIES)], check=True)
 
 
-def run(
-    script: str, home: Path, *arguments: str, limit: float = 600, **environment: str
-) -> list[str]:
-    """Run a Python script on the mocked CUDA, `limit` seconds at most; the lines it printed.
+def start(script: str, home: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a Python script on the mocked CUDA, with pipes for what it prints.
 
     CUDA's libraries are found under CUDA_PATH only, as in an installation that the dynamic loader
     knows nothing of. Other compilers of CUDA are not on PATH.
@@ -92,6 +90,19 @@ def run(
         **environment,
     }
     command = [sys.executable, "-c", _MOCK_INSTEAD_OF_REAL + script, *arguments]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=limit)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout.splitlines()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=variables, text=True, **pipes)
+
+
+def run(
+    script: str, home: Path, *arguments: str, limit: float = 600, **environment: str
+) -> list[str]:
+    """As `start`; the lines that the script printed, after `limit` seconds at most."""
+    with start(script, home, *arguments, **environment) as process:
+        try:
+            printed, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert process.returncode == 0, errors[-4000:]
+    return printed.splitlines()
