@@ -351,6 +351,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.min": _of_nothing("relax.min", _highest),
     "relax.mod": _remainder("relax.mod", floor=False),
     "relax.multiply": _with_zero("relax.multiply", topi.multiply, (0, 1)),
+    "relax.nn.conv2d": legalize_sums.grouped_conv2d,
     "relax.nn.pad": _pad,
     "relax.sign": _sign,
     "relax.subtract": _subtract,

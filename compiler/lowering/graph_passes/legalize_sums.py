@@ -32,6 +32,21 @@ def in_float32(name: str, legalize: Legalize | None) -> Legalize:
     return widened
 
 
+def grouped_conv2d(builder: Any, call: relax.Call) -> relax.Expr:
+    """TVM's legalization of a convolution; sums of half precision in float32 if it has groups."""
+    stock = tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")
+    if int(call.attrs.groups) == 1 or str(call.ty.dtype) not in HALVES:
+        return stock(builder, call)
+    names = (
+        *("strides", "padding", "dilation", "groups"),
+        *("data_layout", "kernel_layout", "out_layout"),
+    )
+    attrs = {name: getattr(call.attrs, name) for name in names}
+    wide = relax.op.nn.conv2d(*call.args, **attrs, out_dtype="float32")
+    sums = builder.emit(stock(builder, builder.normalize(wide)))
+    return builder.call_te(topi.cast, sums, str(call.ty.dtype))
+
+
 class _Widening:
     """A block builder whose computes take float32 for half-precision operands and round results."""
 

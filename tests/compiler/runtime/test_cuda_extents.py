@@ -75,6 +75,13 @@ def check_gru(steps, batch):  # "new" is a word of C++
 
 for steps, batch in ((3, "b"), ("new", 2), ("new", "b")):
     check_gru(steps, batch)
+halves = [data(1, 64, 20, 20).astype("float16") + 1, data(64, 1, 3, 3).astype("float16") + 1]
+check(
+    "depthwise halves",
+    lambda x, w: relay.nn.conv2d(x, w, padding=(1, 1), groups=64, channels=64, kernel_size=(3, 3)),
+    *halves,
+    is_open=False,
+)
 check("softmax", relay.nn.softmax, data(0, 5))
 check("transpose", lambda x: relay.transpose(x, (0, 2, 1)), data(0, 64, 64))
 check("matmul", relay.nn.batch_matmul, data(0, 8, 16), data(0, 8, 16))
@@ -89,7 +96,15 @@ check("places", lambda x: relay.argwhere(relay.greater(x, relay.const(0.0))), da
 """
 NAMES = (
     *("softmax", "transpose", "matmul", "norm", "sort", "greatest", "sums", "unread"),
-    *("exclusive sums", "products", "places", "gru 3 b", "gru new 2", "gru new b"),
+    *(
+        "depthwise halves",
+        "exclusive sums",
+        "products",
+        "places",
+        "gru 3 b",
+        "gru new 2",
+        "gru new b",
+    ),
 )
 
 
@@ -103,6 +118,7 @@ def ran(tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_those_of_a_cpu_and_kernels_stay_within_their_tensors(ran, name):
+    """Also the sums of halves, which CPUs and GPUs add in float32."""
     said = ran[name]
     assert said["wrong"] == []
     assert said["shapes"][0] == said["shapes"][1]
