@@ -21,8 +21,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +39,7 @@ from ..measure.candidate import ArgInfo, Lowered, Reference
 from ..records.autotvm.record import LoggedTask
 from ..records.autotvm.workload import normalize, to_tuple
 from ..support.lazy_import import by_module, lazy_attributes
+from ..support.scoped_context import scoped_value
 from . import raise_gone
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class UserTemplate:
 
     def instantiate(self, config: Any, args: tuple) -> tuple[Any, list[Any]]:
         """Schedule and tensors for a config, or for a space that collects the knobs."""
-        with _current(config):
+        with scoped_value(_CONFIG, config):
             if self.function is not None:
                 made = self.function(*args)
                 if not isinstance(made, tuple) or len(made) != 2:
@@ -87,15 +87,6 @@ class UserTemplate:
 
 TEMPLATES: dict[str, UserTemplate] = {}
 _CONFIG: ContextVar[Any] = ContextVar("autotvm_config", default=None)
-
-
-@contextmanager
-def _current(config: Any) -> Iterator[None]:
-    token = _CONFIG.set(config)
-    try:
-        yield
-    finally:
-        _CONFIG.reset(token)
 
 
 def get_config() -> Any:
@@ -144,7 +135,7 @@ def template(
         def call(*args: Any) -> Any:
             if _CONFIG.get() is not None:
                 return function(*args)
-            with _current(_config_in_context(registered, args)):
+            with scoped_value(_CONFIG, _config_in_context(registered, args)):
                 return function(*args)
 
         return call

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -21,6 +21,7 @@ from tvm.ir import _ffi_api
 
 from ..errors import RelayTypeError, UntypedVariableError
 from ..ir.constants import static_key
+from ..support.scoped_context import scoped_value
 from .op import lookup
 from .type_infer import INFERENCE, is_untyped, set_type
 
@@ -121,14 +122,9 @@ def typed_call(
 _DEFERRED: contextvars.ContextVar[bool] = contextvars.ContextVar("deferred", default=False)
 
 
-@contextlib.contextmanager
-def types_deferred() -> Iterator[None]:
+def types_deferred() -> contextlib.AbstractContextManager[bool]:
     """Allow mismatched operands: layout callbacks build operators over the old layout's."""
-    token = _DEFERRED.set(True)
-    try:
-        yield
-    finally:
-        _DEFERRED.reset(token)
+    return scoped_value(_DEFERRED, True)
 
 
 def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:

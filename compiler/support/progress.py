@@ -8,10 +8,12 @@ The logger "baton.lowering" has the time of each step at level DEBUG.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple
+
+from .scoped_context import scoped_value
 
 
 class Progress(NamedTuple):
@@ -28,18 +30,13 @@ class Progress(NamedTuple):
 _callback: ContextVar[Callable[[Progress], object] | None] = ContextVar("progress", default=None)
 
 
-@contextmanager
-def on_progress(callback: Callable[[Progress], object]) -> Iterator[None]:
+def on_progress(callback: Callable[[Progress], object]) -> AbstractContextManager[object]:
     """Call `callback` with a `Progress` from builds of this thread within the body.
 
     It is called at the beginning of each step, and after each kernel of steps that schedule or
     compile kernels. Its errors end the build. Contexts nest; the innermost is called.
     """
-    token = _callback.set(callback)
-    try:
-        yield
-    finally:
-        _callback.reset(token)
+    return scoped_value(_callback, callback)
 
 
 def report_progress(step: str, done: int = 0, total: int = 0) -> None:

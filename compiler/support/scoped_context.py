@@ -8,12 +8,26 @@ leaves none behind. A pool's threads see the contexts of their maker if it submi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+T = TypeVar("T")
+
+
+@contextmanager
+def scoped_value(variable: ContextVar[T], value: T) -> Iterator[T]:
+    """Give a context variable a value in a `with` block."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
 
 
 class Closing:

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from ...ir.constants import SHARED_DTYPES, array_of, constant
+from ...support.scoped_context import scoped_value
 
 _LARGE = 1 << 18
 """Bytes of a weight that takes longer to pack than to hand to another thread."""
@@ -106,12 +107,8 @@ _BACKGROUND: ContextVar[_Background | None] = ContextVar("background", default=N
 def packing_in_background() -> Iterator[None]:
     """Pack large weights on all cores until the block ends; they must not be read in it."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        background = _Background(pool)
-        token = _BACKGROUND.set(background)
-        try:
+        with scoped_value(_BACKGROUND, _Background(pool)) as background:
             yield
-        finally:
-            _BACKGROUND.reset(token)
         background.wait()
 
 

@@ -12,13 +12,14 @@ Values are computed when they are asked for, also inside of the context.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from compiler.errors import DeferredComputeError
 from compiler.mxnet.symbol.symbol import Symbol
 from compiler.mxnet_format.graph import VARIABLE, Entry, Graph, Node
 from compiler.support.depth_first import depth_first
+from compiler.support.scoped_context import scoped_value
 
 from .infer import NUMPY_SEMANTICS
 from .ndarray import ndarray
@@ -60,14 +61,9 @@ def deferred_compute(state: bool = True, allow_constants: bool = False) -> Itera
 context = deferred_compute
 
 
-@contextmanager
-def tracing(trace: Trace | None) -> Iterator[Trace | None]:
+def tracing(trace: Trace | None) -> AbstractContextManager[Trace | None]:
     """Make `trace` the recording of this thread, None for none."""
-    token = _TRACE.set(trace)
-    try:
-        yield trace
-    finally:
-        _TRACE.reset(token)
+    return scoped_value(_TRACE, trace)
 
 
 def set_variable(arrays: ndarray | Sequence[ndarray], variables: Any) -> None:

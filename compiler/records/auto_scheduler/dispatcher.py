@@ -15,12 +15,12 @@ import io
 import math
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ...support.scoped_context import NestedContext
+from ...support.scoped_context import NestedContext, scoped_value
 from ..ansor.record import AnsorRecord, WorkloadKey
 from ..autotvm.dispatcher import checked_preference
 from ..log_target import LogTarget, log_target
@@ -274,14 +274,9 @@ def _checked_record(context: DispatchContext, answer: Any) -> Record | None:
     return record
 
 
-@contextmanager
-def extracting() -> Iterator[None]:
+def extracting() -> AbstractContextManager[bool]:
     """Mark the calling thread as extracting tasks: no schedules and no records there."""
-    token = _EXTRACTING.set(True)
-    try:
-        yield
-    finally:
-        _EXTRACTING.reset(token)
+    return scoped_value(_EXTRACTING, True)
 
 
 def is_extracting() -> bool:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...errors import RelayError
+from ...support.scoped_context import scoped_value
 
 logger = logging.getLogger("baton.quantize")
 
@@ -105,8 +106,5 @@ def qconfig(**settings: Any) -> Iterator[QConfig]:
     for name in settings.keys() - known:
         logger.warning("qconfig has no setting %r; it is ignored", name)
     made = QConfig(**{name: value for name, value in settings.items() if name in known})
-    token = _current.set(made)
-    try:
+    with scoped_value(_current, made):
         yield made
-    finally:
-        _current.reset(token)

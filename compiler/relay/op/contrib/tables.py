@@ -7,8 +7,8 @@ operators. Each of Relay's compilers has a module in this package, imported on f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,6 +17,7 @@ from tvm import relax
 
 from ....backends import Unsupported
 from ....errors import RelayError
+from ....support.scoped_context import scoped_value
 
 Check = Callable[[Any], bool | Unsupported]
 """Check of the root of a match, or of a call; `Unsupported(reason)` rejects with a reason."""
@@ -173,14 +174,9 @@ _UNMERGED = ("arm_compute_lib", "bnns", "cublas", "cudnn", "cutlass")
 _without_steps: ContextVar[bool] = ContextVar("without_steps", default=False)
 
 
-@contextmanager
-def without_steps() -> Iterator[None]:
+def without_steps() -> AbstractContextManager[bool]:
     """Let `partition` run only the passes that come before a pattern table."""
-    token = _without_steps.set(True)
-    try:
-        yield
-    finally:
-        _without_steps.reset(token)
+    return scoped_value(_without_steps, True)
 
 
 def merges_regions(compiler: str) -> bool:

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
 from ....ir.constants import array_of, static_shape
-from ....support.scoped_context import register_lowering_option
+from ....support.scoped_context import register_lowering_option, scoped_value
 from .. import layout_rules, quantization
 from ..nn.layouts import spread
 from ..op_def import ELEMENTWISE
@@ -51,11 +51,8 @@ def requantize_config(**options: str) -> Iterator[None]:
     for name, allowed in (("rounding", ROUNDINGS), ("compute_dtype", COMPUTE_DTYPES)):
         if options.get(name, allowed[0]) not in allowed:
             raise RelayTypeError(f"{name} must be one of {', '.join(allowed)}")
-    token = _CONFIG.set(replace(_CONFIG.get(), **options))
-    try:
+    with scoped_value(_CONFIG, replace(_CONFIG.get(), **options)):
         yield
-    finally:
-        _CONFIG.reset(token)
 
 
 def limits(name: str) -> tuple[int, int]:
