@@ -8,7 +8,9 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
+
+from schedules.tir_visit import nodes_of
 
 from ..ir.scopes import rebuilt
 from ..support.depth_first import depth_first
@@ -84,7 +86,7 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     if isinstance(expr, relax.SeqExpr):
         cast = expr.blocks[0].bindings[0]
         block = relax.BindingBlock([relax.MatchCast(cast.var, next(taken), cast.ty)])
-        return _sequence([block], cast.var, cast.ty)
+        return _sequence([block], expr.body, expr.body.ty)
     if isinstance(expr, relax.Function):
         return _function_reading(expr, taken)
     args = [next(taken) if isinstance(arg, relax.Expr) else arg for arg in expr.args]
@@ -119,10 +121,13 @@ def operands(expr: relax.Expr) -> list[relax.Expr]:
 
 
 def _cast_value(expr: relax.SeqExpr) -> list[relax.Expr]:
-    """Value of a sequence that is one `match_cast`; empty for other sequences."""
+    """Value of a sequence that is one `match_cast`, perhaps with a shape of its extents behind it;
+    empty for other sequences.
+    """
     bindings = expr.blocks[0].bindings if len(expr.blocks) == 1 else []
     if len(bindings) == 1 and isinstance(bindings[0], relax.MatchCast):
-        return [bindings[0].value] if expr.body.same_as(bindings[0].var) else []
+        is_read = expr.body.same_as(bindings[0].var) or isinstance(expr.body, relax.ShapeExpr)
+        return [bindings[0].value] if is_read else []
     return []
 
 
@@ -358,6 +363,7 @@ class _Nester:
     def __init__(self) -> None:
         self.values: dict[int, tuple[relax.Expr, relax.Expr]] = {}
         self.own: dict[int, list[relax.Expr]] = {}  # by handle of a nested scope: `bound` of it
+        self.shapes: list[tuple[Any, relax.BindingBlock]] = []  # extents that a match_cast defines
 
     def function(self, function: relax.Function) -> relax.Function:
         body = self.expression(function.body)
@@ -383,6 +389,10 @@ class _Nester:
             return self._sequence(expr)
         if isinstance(expr, relax.Function):
             return self.function(expr)
+        if isinstance(expr, relax.ShapeExpr):
+            read = _symbols(expr)
+            blocks = [block for extents, block in self.shapes if read & extents]
+            return _sequence(blocks[:1], expr, expr.ty) if blocks else expr
         new = [self.values[handle(each)][1] for each in operands(expr)]
         if isinstance(expr, relax.If):
             branches = [self._branch(expr.true_branch), self._branch(expr.false_branch)]
@@ -421,4 +431,10 @@ class _Nester:
         value = self.expression(binding.value)
         var = relax.Var(binding.var.name, binding.ty)
         block = relax.BindingBlock([relax.MatchCast(var, value, binding.ty)])
+        if isinstance(binding.ty, relax.ShapeType) and binding.ty.values:
+            self.shapes.append((_symbols(relax.ShapeExpr(binding.ty.values)), block))
         return _sequence([block], var, binding.ty)
+
+
+def _symbols(shape: relax.ShapeExpr) -> set[Any]:
+    return {var for extent in shape.values for var in nodes_of(extent, tirx.Var)}

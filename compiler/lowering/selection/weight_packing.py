@@ -107,7 +107,8 @@ _BACKGROUND: ContextVar[_Background | None] = ContextVar("background", default=N
 def packing_in_background() -> Iterator[None]:
     """Pack large weights on all cores until the block ends; they must not be read in it."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        with scoped_value(_BACKGROUND, _Background(pool)) as background:
+        background = _Background(pool)
+        with scoped_value(_BACKGROUND, background):
             yield
         background.wait()
 

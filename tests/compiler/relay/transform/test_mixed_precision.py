@@ -103,3 +103,34 @@ def test_operators_of_relax_get_operands_of_their_own_dtypes() -> None:
     x = np.arange(12, dtype="float32").reshape(3, 4)
     executor.run(x=x)
     np.testing.assert_array_equal(executor.get_output(0).numpy(), 2 * x[[1, 2, 0]])
+
+
+def test_extents_that_running_tells_stay_defined() -> None:
+    """Only the shape of the chosen boxes reads how many there are."""
+    constants = {"most": np.array([3], "int64"), "iou": np.array([0.5], "float32")}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", ["b"], ["r"]),
+            helper.make_node("NonMaxSuppression", ["r", "s", "most", "iou"], ["y"]),
+        ],
+        "boxes",
+        [
+            helper.make_tensor_value_info("b", TensorProto.FLOAT, (1, 6, 4)),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, (1, 2, 6)),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, ("n", 3))],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    mod, params = relay.frontend.from_onnx(model)
+    corners = np.arange(6, dtype="float32")[:, None] * 3
+    boxes = np.concatenate([corners, corners, corners + 2, corners + 2], axis=1)[None]
+    scores = np.linspace(0, 1, 12, dtype="float32").reshape(1, 2, 6)
+    results = []
+    for chosen in (mod, relay.transform.ToMixedPrecision("float16")(mod)):
+        library = relay.build(chosen, "llvm", params=params)
+        executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        executor.run(b=boxes, s=scores)
+        results.append(executor.get_output(0).numpy())
+    assert results[0].shape == (6, 3)
+    np.testing.assert_array_equal(*results)
