@@ -98,7 +98,8 @@ def progress_bar(total: int, prefix: str = "", si_prefix: str = "G") -> Callback
         if GLOBAL_SCOPE.silent:
             return
         trials = state["trials"]
-        rates = [tuner.task.flop / mean_seconds(each.costs, each.error_no) for each in results]
+        right = [each for each in results if each.error_no == 0]
+        rates = [tuner.task.flop / mean_seconds(each.costs, each.error_no) for each in right]
         seconds = time.monotonic() - started
         left = seconds / trials * max(total - trials, 0)
         text = (

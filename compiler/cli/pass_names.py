@@ -10,7 +10,7 @@ from ..errors import InputError
 _OF_KERNELS = (
     *("AddedPass", "ExpandLoops", "FoldByteTables", "FoldConstantTables", "GuardLoops"),
     *("JoinArgumentChecks", "MarkInternalTensors", "PackStorage", "RoundBFloat16"),
-    *("ReshapesAsViews", "SeparateCpus", "StaticAllocation"),
+    *("ReshapesAsViews", "SeparateCpus", "StartAtInfinity", "StaticAllocation"),
 )
 
 

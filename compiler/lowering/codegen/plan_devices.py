@@ -20,7 +20,7 @@ _HIDDEN = "baton.hidden."
 _ALLOCATION, _COPY = "relax.builtin.alloc_tensor", "relax.to_vdevice"
 
 
-@tvm.transform.module_pass(opt_level=0, name="PlanDevices")
+@tvm.transform.module_pass(opt_level=0, name="StaticPlanBlockMemory")
 class PlanDevices:
     """Reuse storage between the tensors of each device.
 
