@@ -19,6 +19,7 @@ from tvm.target import Target
 from schedules.generic.stages import substitute
 from schedules.tir_visit import nodes_of
 
+from ...ir.constants import tensor_types
 from ...primfuncs.fusion_pattern import called_kernel
 from ..offloaded_functions import new_global_var
 
@@ -99,7 +100,7 @@ class _Rewriter(relax.expr_functor.PyExprMutator):
         (own,) = call.ty_args
         single = not isinstance(own, relax.TupleType)
         fields = [own] if single else list(own.fields)
-        given = [*(field.ty for field in call.args[1].fields), *fields]
+        given = [*tensor_types(call.args[1].ty), *fields]
         extents = [
             pair
             for tensor, ty in zip(tensors, given)
