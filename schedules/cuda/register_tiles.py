@@ -173,7 +173,10 @@ def _place(
         if block is not store:
             schedule.compute_at(block, thread, preserve_unit_loops=True)
         loops = schedule.get_loops(block)[2:]
-        trips = [int(schedule.get(loop).extent) for loop in loops]
+        extents = [schedule.get(loop).extent for loop in loops]
+        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            return 0, MAX_REGISTERS + 1  # a tile of a reshape reads no box of its operand
+        trips = list(map(int, extents))
         results = prod(tile) if block is main else prod(trips)
         dtype = str(schedule.get(block).writes[0].source.dtype)
         registers += results * tvm.DataType(dtype).itemsize // 4

@@ -168,3 +168,14 @@ def test_a_short_image_keeps_many_threads():
     scheduled, _ = proven(tensors, "float32")
     threads = sum(prod(launch.grid) * prod(launch.block) for launch in scheduled.launches)
     assert threads >= 960 * 7 * 7
+
+
+def test_a_reshape_whose_vectors_cross_rows_is_scheduled():
+    """Four neighbors of the result are in one row or two: no tile is of a known size."""
+    x = tensor(2, 6, 5, 5)
+    func = te.create_prim_func([x, topi.reshape(x, (2, 150))])
+    schedule = register_tiles.RegisterTiles().apply(func, TARGET, False)
+    values = np.arange(300, dtype="float32").reshape(2, 6, 5, 5)
+    outcome = Scheduled(schedule.mod["main"], TARGET).interpret([values])
+    assert outcome.problems == []
+    np.testing.assert_array_equal(outcome.outputs[0], values.reshape(2, 150))
