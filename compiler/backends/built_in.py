@@ -132,12 +132,7 @@ def _for_onednn(op: str, attrs: Attrs, feeding: list[Attrs]) -> Literal[True] | 
 
 
 def _computes(
-    graph_json: str,
-    number: int,
-    options: Options,
-    attrs: dict[str, str],
-    args: Mapping[str, np.ndarray],
-    aux: Mapping[str, np.ndarray],
+    graph_json: str, number: int, options: Options, *_: object
 ) -> Literal[True] | Unsupported:
     """Whether a subgraph does more than move data, or `ops` asks for that."""
     from compiler.ir.op_facts import facts_in_relay, facts_named

@@ -25,9 +25,9 @@ _LARGEST = 1 << 40
 
 
 def rename_extents(mod: tvm.IRModule) -> tvm.IRModule:
-    """Put "_" behind the names of dynamic extents of all functions.
+    """Append "_" to the names of the dynamic extents of all functions.
 
-    Kernels have them as parameters, and CUDA C rejects words of C++, such as "new".
+    Kernels have them as parameters, and CUDA C rejects C++ keywords, such as "new".
     """
     changed = {}
     for gvar, function in relax_functions(mod):

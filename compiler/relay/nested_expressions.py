@@ -121,9 +121,7 @@ def operands(expr: relax.Expr) -> list[relax.Expr]:
 
 
 def _cast_value(expr: relax.SeqExpr) -> list[relax.Expr]:
-    """Value of a sequence that is one `match_cast`, perhaps with a shape of its extents behind it;
-    empty for other sequences.
-    """
+    """Value of a sequence of one `match_cast` that returns its variable or a shape; else empty."""
     bindings = expr.blocks[0].bindings if len(expr.blocks) == 1 else []
     if len(bindings) == 1 and isinstance(bindings[0], relax.MatchCast):
         is_read = expr.body.same_as(bindings[0].var) or isinstance(expr.body, relax.ShapeExpr)

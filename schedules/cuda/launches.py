@@ -1,7 +1,7 @@
 """Correct what TVM 0.27 makes of launches.
 
 Of a grid without blocks it makes one block, which would read and write beyond tensors without
-elements. Its size may be known only when running:
+elements. Its size may be known only at run time:
 
     before   for i in thread_binding(n, "blockIdx.x"):  ..
     after    for _ in range(0 < n):  for i in thread_binding(n, "blockIdx.x"):  ..

@@ -65,7 +65,7 @@ class Opaque(ScheduleRule):
 
 
 def _bare(statement: Any) -> Any:
-    """The statement of a block that has neither iterators nor buffers of its own."""
+    """The body of a block without iterators and buffers; other statements unchanged."""
     if isinstance(statement, s_tir.SBlockRealize):
         block = statement.block
         if not (block.iter_vars or block.alloc_buffers or block.match_buffers):

@@ -30,7 +30,7 @@ from tests.ptx import ptxas
 SEVERAL = 10
 """Networks of a process."""
 ERROR = 1e-4
-"""Of a float result, relative to the greatest magnitude in it."""
+"""Largest error of a float result, relative to its greatest magnitude."""
 TARGET = "cuda -arch=sm_90"
 
 
@@ -43,7 +43,7 @@ def sizes_of(net: Network, rng: np.random.Generator) -> dict[str, int]:
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> str:
-    """What is wrong with a result; "" if nothing is."""
+    """Describe how a result differs from the expected one; "" if it agrees."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         forms = [f"{each.dtype}{list(each.shape)}" for each in (found, expected)]
         return f"{forms[0]} instead of {forms[1]}"
@@ -80,7 +80,7 @@ def attempt(seed: int, number: int, fixed: bool, device: Any) -> dict[str, Any]:
     shapes = {name: value.shape for name, value in feed.items()} if fixed else None
 
     def results(target: str, on: Any) -> list[np.ndarray] | str:
-        """What a build computes, or its error."""
+        """Results of a build, or the text of its error."""
         try:
             mod, params = relay.frontend.from_onnx(model, shapes)
             library = relay.build(mod, target=target, params=params)
@@ -118,7 +118,7 @@ def work(seed: int, first: int, last: int, fixed: bool) -> None:
 def tried(
     home: pathlib.Path, seed: int, first: int, last: int, fixed: bool, limit: float
 ) -> list[dict[str, Any]]:
-    """What a process found out about networks; one that it did not survive comes last."""
+    """Outcomes of networks in one process; a network that ended the process comes last."""
     script = f"from scripts.fuzz import run_cuda; run_cuda.work({seed}, {first}, {last}, {fixed})"
     folders = {"XDG_CACHE_HOME": str(home / "cache")}
     with cuda_mock.start(script, home, **folders) as process:

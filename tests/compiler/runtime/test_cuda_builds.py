@@ -204,7 +204,7 @@ def loop():
         helper.make_node("ReduceMean", ["x"], ["start"], axes=[0, 1, 2], keepdims=0),
         helper.make_node("Reshape", ["start", "shape"], ["begin"]),
         helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
-        helper.make_node("Ceil", ["most"], ["whole"]),  # 1, which only running tells
+        helper.make_node("Ceil", ["most"], ["whole"]),  # 1, known only at run time
         helper.make_node("Cast", ["whole"], ["once"], to=TensorProto.INT64),
         helper.make_node("Mul", ["once", "three"], ["times"]),
         helper.make_node("Loop", ["times", "", "begin"], ["y"], body=body),

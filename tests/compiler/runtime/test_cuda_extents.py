@@ -1,4 +1,4 @@
-"""Operators on a mocked GPU with tensors of no elements, and results whose size running tells."""
+"""Operators on a mocked GPU: empty tensors, and results whose size depends on data."""
 
 import json
 
@@ -51,7 +51,7 @@ def data(*shape):
     return np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
 
 ones = relay.const(np.ones(16, "float32"))
-def check_gru(steps, batch):  # "new" is a word of C++
+def check_gru(steps, batch):  # "new" is a C++ keyword
     weights = {"w": data(1, 15, 4), "r": data(1, 15, 5)}
     graph = helper.make_graph(
         [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=5)],
@@ -110,7 +110,7 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """What each case printed."""
+    """Line of each case, by name."""
     home = cuda_mock.make_home(tmp_path_factory.mktemp("cuda") / "home", ptxas.NVCC)
     lines = [json.loads(line) for line in cuda_mock.run(CASES, home) if line.startswith("{")]
     return {line["name"]: line for line in lines}
