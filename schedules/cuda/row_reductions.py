@@ -101,7 +101,7 @@ class Rows:
         return cls(prod(last.extents[:rows]), prod(last.extents[rows:]), len(reductions) + 1)
 
     def seconds(self, device: Device, more: int = 0) -> tuple[float, int]:
-        """Time without the launch, and the threads of a row, with so many more passes."""
+        """Time without the launch, and threads per row, with that many additional passes."""
         passes = self.passes + more
         return min((seconds(self.count, self.length, passes, n, device), n) for n in THREADS)
 

@@ -234,7 +234,7 @@ def ready(instruction: Instruction, machine: Machine, mask: np.ndarray) -> np.nd
 
 
 def step(instruction: Instruction, machine: Machine) -> Step:
-    """What runs an instruction of `mbarrier`."""
+    """Function that executes an `mbarrier` instruction."""
     opcode, operands = instruction.opcode, instruction.operands
     barriers = machine.barriers
     if "b64" not in opcode or "shared" not in opcode:
@@ -276,7 +276,7 @@ _FROM_MEMORY = ("global", "mbarrier::complete_tx::bytes")
 
 
 def copy_step(instruction: Instruction, machine: Machine) -> Step:
-    """What runs `cp.async.bulk.tensor.2d` from global to shared memory."""
+    """Function that executes `cp.async.bulk.tensor.2d` from global to shared memory."""
     opcode = instruction.opcode
     rest = tuple(part for part in opcode[6:] if part != "tile")
     if opcode[:5] != _COPY or opcode[5] not in _SHARED or rest != _FROM_MEMORY:

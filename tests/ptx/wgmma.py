@@ -93,7 +93,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Flying:
-    """What one instruction has started, for some warpgroups."""
+    """Products that one instruction has started, for some warpgroups."""
 
     shape: str
     sums: Vector
@@ -104,7 +104,7 @@ class _Flying:
 
 
 class Warpgroups:
-    """What `wgmma` has in flight, and which registers a `wgmma.fence` must come before."""
+    """Products in flight, and registers that need a `wgmma.fence` before their next use."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -175,12 +175,12 @@ class Warpgroups:
             mask &= ~threads.mask
 
     def commit(self, threads: Threads) -> None:
-        """What was started since the last time is a group."""
+        """Make a group of the products started since the last commit."""
         self._whole(threads)
         self._committed[threads.mask] += 1
 
     def wait(self, threads: Threads, allowed: int) -> None:
-        """Warpgroups wait until at most so many of their groups are in flight."""
+        """Wait until each warpgroup has at most this many groups in flight."""
         self._whole(threads)
         still = []
         for each in self._flying:
@@ -209,7 +209,7 @@ class Warpgroups:
         self._note_reads(memory, each.granules[done], each.first[done])
 
     def _note_reads(self, memory: Memory, granules: np.ndarray, first: np.ndarray) -> None:
-        """Note that all threads of the warpgroups read: the first and the last stand for them."""
+        """Record reads by all threads of the warpgroups; the first and last stand for them."""
         for lanes in (first, first + WARPGROUP - 1):
             memory.check_read(granules, lanes)
             if memory.races:
@@ -294,7 +294,7 @@ def _some(each: _Flying, which: np.ndarray) -> _Flying:
 
 
 def step(instruction: Instruction, machine: Machine) -> Step:
-    """What runs an instruction of `wgmma`."""
+    """Function that executes a `wgmma` instruction."""
     kind = instruction.opcode[1]
     if instruction.opcode[2:4] != ("sync", "aligned"):
         raise PtxError("wgmma must be .sync.aligned")

@@ -58,7 +58,7 @@ def merge_row_kernels(
 
 
 def _kind(func: tirx.PrimFunc) -> str:
-    """What a kernel computes; "" for one that has a tuning record, or cannot be merged."""
+    """Kind of a kernel; "" if it has a tuning record or cannot be merged."""
     found = stages(s_tir.Schedule(func))
     is_recorded = any("schedule_config" in block.annotations for block in blocks(func))
     if is_recorded or any(stage.is_opaque or -1 in stage.extents for stage in found):
